@@ -41,9 +41,13 @@ options:
       - V(present) puts O(files) in force.
       - V(proven) keeps the files in force, after slurmd has started with them on nodes.
       - V(former) restores the files that were in force before the RV(unproven) change, because slurmd has not.
-      - V(proven) and V(former) need O(daemon=slurmctld), and no O(files).
+      - V(serving) waits until one of several controllers serves, after slurmctld was started on this one. If it served
+        last and none before it is there, it takes over at once.
+      - V(found) keeps the files of another origin that a standby controller has, in C(/var/lib/gpucluster-slurm/found),
+        before it gets those of the serving one.
+      - V(proven), V(former), V(serving) and V(found) need O(daemon=slurmctld), and no O(files).
     type: str
-    choices: [present, proven, former]
+    choices: [present, proven, former, serving, found]
     default: present
     version_added: 0.2.0
   daemon:
@@ -240,6 +244,22 @@ listed:
   returned: success
   version_added: 0.2.0
   sample: 46e3fd7c5ec1dca2d3d3ec0b4c4a13ec6ddb18c5a5b3ea4a24e2c9d0c9ca2bfe slurm.conf
+serial:
+  description:
+    - With several controllers, the serial number of the files in force and the version of slurmctld. The number rises
+      with each change, and is kept in C(/var/lib/gpucluster-slurm/serial) and in C(StateSaveLocation), so that a
+      controller with a lower one does not start (role C(slurmctld)).
+  type: str
+  returned: success
+  version_added: 0.2.0
+  sample: 7 24.11.5
+kept_hosts:
+  description: O(hosts), and those that have left and are not in O(cleaned_hosts), as the module keeps them.
+  type: list
+  elements: str
+  returned: success
+  version_added: 0.2.0
+  sample: [head, node01]
 remarks:
   description: Settings that Slurm ignores, O(hosts) that have left, and other messages for the administrator.
   type: list
@@ -250,6 +270,7 @@ remarks:
 
 import os
 import signal
+import socket
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -257,6 +278,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import serving
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     KEY_VALUE,
@@ -278,6 +300,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import
     file_validation,
     kept_files,
     removed_hosts,
+    succession,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     Step,
@@ -292,17 +315,26 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     ConfigError,
     Daemon,
     NotYetError,
+    controllers,
+    slurm_user,
+    state_directory,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import enter
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import StateDirectoryError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import short_name
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, from_base64, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ConfigResult
+
+MANAGED = "Managed by gpucluster.slurm"
+"""In the first line of files that this collection has written."""
 
 # -- plan ------------------------------------------------------------------------------------------------------------
 
@@ -454,6 +486,42 @@ def plan_change(module: AnsibleModule, daemon: Daemon) -> Plan:
     return Plan(wanted, present, files, new, version, at_start, planned_steps)
 
 
+# -- the serial number of the files of several controllers ------------------------------------------------------------
+
+
+def write_serial(module: AnsibleModule, configuration: Configuration, version: str, *, changes: bool) -> str:
+    """Write the serial number of the files into this controller's record, with which its slurmctld may start.
+
+    Part of the files is changed on the other controllers by the role that changes it. Returns the record; empty with
+    one controller.
+    """
+    if len(controllers(configuration)) < 2:
+        return ""
+    shared = succession.read_state_file(
+        state_directory(configuration), succession.SHARED_SERIAL, slurm_user(configuration)
+    )
+    counts = changes and not module.params["partial"]
+    record = succession.next_record(
+        text(succession.SERIAL) or "", shared.decode(errors="replace"), version, changes=counts
+    )
+    write([File(succession.SERIAL, record.encode())], module.check_mode)
+    return record
+
+
+def share_serial(configuration: Configuration, record: str) -> list[str]:
+    """Let no controller start any more that has a lower number, once the files are in force. Returns messages."""
+    directory = state_directory(configuration)
+    try:
+        if record:
+            succession.write_state_file(directory, succession.SHARED_SERIAL, slurm_user(configuration), record)
+    except StateDirectoryError as error:
+        return [
+            f"The serial number of the files was not written into {directory}, so a controller that was away could "
+            f"start with older ones: {error}"
+        ]
+    return []
+
+
 # -- apply, verify, roll back ----------------------------------------------------------------------------------------
 
 
@@ -560,6 +628,8 @@ def describe_plan(plan: Sequence[Step], texts: Mapping[str, str], changed: bool)
             name: b64encode(content_of(text)).decode() for name, text in texts.items() if name not in plain
         },
         "listed": kept_files.list_files(texts),
+        "serial": "",
+        "kept_hosts": [],
         "absent": [name for name in parameters.SITE_FILES if name not in texts],
     }
 
@@ -588,6 +658,7 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
     Returns messages about the files. Raises ConfigError.
     """
     wanted, present = plan.wanted, plan.present
+    check_order(daemon, present.configuration, plan.new)
     messages = [*present.messages]
     if present.texts:
         changed = [name for name, text in wanted.secrets.items() if present.texts.get(name) != text]
@@ -603,6 +674,18 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
             )
         raise ConfigError(f"These changes would end jobs ({len(ended_jobs)}): drain nodes, or set end_jobs\n{shown}")
     return messages
+
+
+def check_order(daemon: Daemon, old: Configuration, new: Configuration) -> None:
+    """Refuse another controller before this one, if it serves. Raises ConfigError."""
+    here, after = short_name(socket.gethostname()), controllers(new)
+    ahead = succession.find_ahead(controllers(old), after, here)
+    if ahead and daemon.answers(old):
+        raise ConfigError(
+            f"slurm.conf SlurmctldHost: found {' '.join(after)!r}, allowed: {here}, which serves, before "
+            f"{fold(ahead)}. To make {ahead[0]} the primary controller, take {here} out of controllers for one run, "
+            "when both have one StateSaveLocation"
+        )
 
 
 def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:
@@ -624,33 +707,47 @@ def configure(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
     """Put the wanted files in force, or predict it in check mode. Returns the result of the module."""
     plan = plan_change(module, daemon)
     result, present = predict(plan), plan.present
-    if present.texts == plan.wanted.texts and not any(file.differs for file in plan.files):  # but perhaps an owner
-        if not module.check_mode:
-            write(plan.files)
-            kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
-            if daemon.only_one and daemon.active():  # it was started a moment ago
-                daemon.wait(plan.new)
-            add_unproven(result, plan)
+    same = present.texts == plan.wanted.texts and not any(file.differs for file in plan.files)  # but perhaps an owner
+    result["remarks"] = [] if same else check_plan(module, daemon, plan)
+    result["serial"] = write_serial(module, plan.new, plan.version, changes=not same)
+    # The daemons have read files of the same meaning.
+    taken_over = not same and present.foreign and not plan.steps and daemon.active()
+    action = "" if same or taken_over else choose_action(daemon, present.configuration, plan.steps)
+    result["actions"] = [action] if action else []
+    if module.check_mode:
         return result
-    result["remarks"] = check_plan(module, daemon, plan)
-    if present.foreign and not plan.steps and daemon.active():  # the daemons have read files of the same meaning
-        if not module.check_mode:
-            kept_files.keep_found(present.directory)
-            write(plan.files)
-            kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
-        return result
-    action = choose_action(daemon, present.configuration, plan.steps)
-    result["actions"] = [action]
-    if not module.check_mode:
+    if action:
         result["remarks"] += put_in_force(daemon, plan, action)
+    else:
+        keep_as_good(daemon, plan, taken_over=taken_over)
+    result["remarks"] += share_serial(plan.new, result["serial"])
+    if not taken_over:
         add_unproven(result, plan)
     return result
 
 
+def keep_as_good(daemon: Daemon, plan: Plan, *, taken_over: bool) -> None:
+    """Keep the files as those in force that the daemon has read already, and wait for one that was just started."""
+    if taken_over:
+        kept_files.keep_found(plan.present.directory)
+    write(plan.files)
+    kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
+    if daemon.only_one and daemon.active():
+        daemon.wait(plan.new)
+
+
 def confirm_or_restore(module: AnsibleModule, daemon: Daemon, state: str) -> ConfigResult:
-    """Confirm the files in force, or restore the previous ones. Returns the result of the module."""
+    """Confirm the files in force, restore the previous ones, or wait for them. Returns the result of the module."""
     if daemon.name != "slurmctld":
         raise ConfigError(f"state: found {state!r}, allowed with daemon={daemon.name}: 'present'")
+    if state == "serving":
+        return wait_for_controller(daemon)
+    if state == "found":
+        conf = text(os.path.join(module.params["directory"], daemon.conf))
+        own = os.path.exists(kept_files.FILES) or MANAGED in (conf or MANAGED)
+        if not own and not module.check_mode:
+            kept_files.keep_found(module.params["directory"])
+        return describe_plan([], {}, False)
     version = daemon.version()
     previous = kept_files.read_previous_files()[0]
     in_force = kept_files.read_texts(kept_files.GOOD, kept_files.read_recorded_names())
@@ -660,6 +757,7 @@ def confirm_or_restore(module: AnsibleModule, daemon: Daemon, state: str) -> Con
     plan = steps(changes(old, new), [], version, new)
     result = describe_plan(plan, texts, bool(plan))
     result["read_at_start"], result["unproven"] = at_start, []
+    result["serial"] = write_serial(module, new, version, changes=bool(previous and plan))
     if previous and not module.check_mode:
         if plan:
             result["actions"] = [action := choose_action(daemon, old, plan)]
@@ -669,7 +767,19 @@ def confirm_or_restore(module: AnsibleModule, daemon: Daemon, state: str) -> Con
             daemon.wait(new)
             kept_files.keep_good_files(texts, at_start)
         kept_files.remove_previous_files()
+    if not module.check_mode:
+        result["remarks"] = share_serial(new, result["serial"])
     return result
+
+
+def wait_for_controller(daemon: Daemon) -> ConfigResult:
+    """Wait until one of several controllers serves. Returns the result of the module."""
+    texts = kept_files.read_texts(kept_files.GOOD, kept_files.read_recorded_names())
+    configuration = read(texts)
+    daemon.seek_control(configuration)
+    daemon.wait_until(configuration, lambda: bool(serving()))
+    at_start = read_at_start(configuration, "slurmd", daemon.version())
+    return {**describe_plan([], texts, False), "read_at_start": at_start, "unproven": []}
 
 
 def check_for_release(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
@@ -735,6 +845,7 @@ def change_configuration(module: AnsibleModule) -> ConfigResult:
         return confirm_or_restore(module, daemon, state)
     names, gone = find_known_hosts(module)
     result = configure(module, daemon)
+    result["kept_hosts"] = names
     left = [name for name in gone if name not in expand(module.params["leaving"])]
     answering = removed_hosts.find_answering(left, read_addresses(module)) if left else {}
     result["remarks"] += removed_hosts.describe_removed(left, answering)
@@ -748,7 +859,7 @@ def change_configuration(module: AnsibleModule) -> ConfigResult:
 ARGUMENTS = {
     "daemon": {"type": "str", "choices": ["slurmctld", "slurmdbd"], "default": "slurmctld"},
     "directory": {"type": "path", "default": "/etc/slurm"},
-    "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+    "state": {"type": "str", "choices": ["present", "proven", "former", "serving", "found"], "default": "present"},
     "files": {"type": "dict"},
     "partial": {"type": "bool", "default": False},
     "unpacked": {"type": "path"},

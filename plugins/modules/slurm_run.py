@@ -59,15 +59,23 @@ other:
   type: dict
   returned: always
   sample: {host: adm1, user: alice, process: 4711 15234567, since: 2026-11-24 10:02}
+controllers:
+  description:
+    - When the run ends and the cluster has several controllers, what each of them does by its name in
+      C(SlurmctldHost), the primary one first; V(serves), V(stands by), or V(does not answer).
+  type: dict
+  returned: always
+  version_added: 0.2.0
+  sample: {head: does not answer, login1: serves}
 """
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import controllers
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import controllers, serving
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import NAMES, run_module
@@ -101,29 +109,41 @@ def change_locks(params: dict[str, Any], check_mode: bool = False) -> run_lock.R
     return {}
 
 
-def silent_controllers(names: Sequence[str]) -> list[str]:
-    """The controllers whose slurmctld does not answer. Without a configuration, no slurmctld is to run yet."""
-    if not names or not os.path.exists(SLURM_CONF):
-        return []
+def ask_controllers(names: Sequence[str]) -> dict[str, bool]:
+    """Whether each controller answers, once all of `names` do, or do not in time. Without a configuration, none is to
+    run yet."""
+    if not os.path.exists(SLURM_CONF):
+        return {}
     deadline = time.monotonic() + STARTING
     while True:
         answering = controllers(run(["scontrol", "ping"]).output)
-        silent = [name for name in names if not answering.get(name, False)]
-        if not silent or time.monotonic() > deadline:
-            return silent
+        if all(answering.get(name) for name in names) or time.monotonic() > deadline:
+            return {**dict.fromkeys(names, False), **answering}
         time.sleep(1)
+
+
+def describe_controllers(answering: Mapping[str, bool], serves: str) -> dict[str, str]:
+    """What each of several controllers does."""
+    return {
+        name: "serves" if name == serves else "stands by" if answers else "does not answer"
+        for name, answers in answering.items()
+    }
 
 
 def begin_or_end(module: AnsibleModule) -> RunResult:
     """Acquire or release the locks, and return the module's result. Raises FileError, OSError and CollectionError."""
-    other = change_locks(module.params, module.check_mode)
-    asked = module.params["controllers"] if module.params["state"] == "ended" and not module.check_mode else []
-    if silent := silent_controllers(asked):
+    params = module.params
+    other = change_locks(params, module.check_mode)
+    asked = [] if module.check_mode else params["controllers"]
+    answering = ask_controllers(asked) if params["state"] == "ended" else {}
+    states = describe_controllers(answering, serving()) if len(answering) > 1 else {}
+    if silent := [name for name in asked if name in answering and not answering[name]]:
+        serves = "".join(f"{name} serves. " for name, state in states.items() if state == "serves")
         raise CollectionError(
-            f"slurmctld does not answer on {fold(silent)}, and this run has ended. Its log there has the reason "
-            "(journalctl -u slurmctld), and the playbook gpucluster.slurm.doctor names the cause."
+            f"slurmctld does not answer on {fold(silent)}, and this run has ended. {serves}Its log there has the "
+            "reason (journalctl -u slurmctld), and the playbook gpucluster.slurm.doctor names the cause."
         )
-    return {"changed": False, "other": cast("Run | Empty", other)}
+    return {"changed": False, "other": cast("Run | Empty", other), "controllers": states}
 
 
 ARGUMENTS = {

@@ -126,7 +126,7 @@ def honest(name: str) -> dict[str, Any]:
         },
         "slurm_service": {"files": [], "actions": [], "reason": "", "proof": "MUNGE:AwQFAAA=:", "diff": []},
         "slurm_files": {"files": [], "diff": []},
-        "slurm_run": {"other": {}},
+        "slurm_run": {"other": {}, "controllers": {}},
         "slurm_config": {
             "plan": [],
             "table": [],
@@ -136,6 +136,8 @@ def honest(name: str) -> dict[str, Any]:
             "in_force": {"slurm.conf": "ClusterName=x\n"},
             "in_force_bytes": {},
             "listed": "",
+            "serial": "",
+            "kept_hosts": [],
             "absent": [],
             "remarks": [],
             "diff": [],

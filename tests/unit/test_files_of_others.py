@@ -51,6 +51,7 @@ PLACES: dict[str, str] = {
     "plugins/module_utils/controller/kept_files.py": ROOTS,
     "plugins/module_utils/controller/slurm_parser.py": RANDOM,
     "plugins/module_utils/controller/state_save_location.py": OF_SLURM,
+    "plugins/module_utils/controller/succession.py": OF_SLURM,
     "plugins/module_utils/controller/trial_start.py": f"{RANDOM}; it is given to slurm after its files were written",
     "plugins/module_utils/doctor/slurmd_question.py": RANDOM,
     "plugins/module_utils/host/directories.py": "test_directories.py",

@@ -128,6 +128,7 @@ def adopted(
     differences = [] if errors else compare(merged.files, adoption, defaults, version).differences
     tasks = [
         *_name_tasks(answer),
+        *_name_other_controllers(cluster, controller, hosts_found),
         *_name_unread_files(hosts_found),
         *_name_unread_accounts(cluster, accounting),
         *(f"accounting: left out, and no run changes it: {line}" for line in accounting.get("left_out") or ()),
@@ -244,6 +245,20 @@ def _name_tasks(found: Mapping[str, Any]) -> list[str]:
     if found["user_id"] not in (None, USER_ID):
         tasks.append(f"slurmctld runs with the user id {found['user_id']}: set slurm_user_id to it in group_vars")
     return tasks
+
+
+def _name_other_controllers(cluster: Mapping[str, Any], controller: str, hosts: _Hosts) -> list[str]:
+    """Lines about controllers whose files were not read: site.yml gives those that were read to all."""
+    names = expand(cluster["controllers"])
+    missing = [name for name in names if name not in hosts.results]
+    running = [name for name in names if "slurmctld" in _find_daemons(hosts.result_of(name))]
+    lines = [f"{name} is a controller, and is not in the inventory of this run: site.yml needs it" for name in missing]
+    if len(running) > 1:
+        lines.append(
+            f"slurmctld runs on {fold(running)}, and the files of {controller} were read. site.yml gives them to all "
+            "controllers, so the others must have the same (-e adopt_controller=HOST reads those of another one)"
+        )
+    return lines
 
 
 def _find_daemons(found: Mapping[str, Any]) -> dict[str, str]:

@@ -135,7 +135,7 @@ KEYS = (
         ),
         group="slurm_controller",
         roles=("slurmctld",),
-        removal="make another host the controller first, with site.yml",
+        removal="take it out of this key first, which needs another host, and run site.yml",
     ),
     ClusterKey(
         "database",

@@ -10,7 +10,7 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     read,
     value_text,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import SLURMDBD
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import SLURMCTLD, SLURMDBD
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import (
     HEAD,
     JOB_STATE,
@@ -32,6 +32,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.rel
     reads,
     release_of_protocol,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import succession
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     TRAITS,
     JobPlacement,
@@ -61,6 +62,9 @@ LOST = re.compile(r"down|unknown|inval|fail|.*\*$")
 # Why slurmctld drains a node itself when it registers: before 22.11 its state is not "inval" as well
 # (validate_node_specs in src/slurmctld/node_mgr.c).
 REFUSED = re.compile(r"Low (CPUs|RealMemory|TmpDisk|socket)|gres/")
+
+SEEKING = 40
+"""Seconds in which a standby that is told to take over serves."""
 
 DATABASE = {
     "accountingstoragebackuphost",
@@ -171,6 +175,7 @@ class Daemon:
         """
         self._act(action)
         if action != "reconfigure" and self.reconfigures:
+            self.seek_control(configuration)
             self.wait(configuration)
             self._act("reconfigure")  # which hands the files to the other hosts
 
@@ -187,9 +192,13 @@ class Daemon:
 
     def wait(self, configuration: Configuration) -> None:
         """Wait until it answers. Raises ConfigError if it has ended, NotYetError if it does not in time."""
+        self.wait_until(configuration, lambda: self.answers(configuration))
+
+    def wait_until(self, configuration: Configuration, answers: Callable[[], bool]) -> None:
+        """Wait for another condition than that it serves itself. Raises as `wait`."""
         timeout = self.timeout + takeover(configuration)
         deadline = time.monotonic() + timeout
-        while not self.answers(configuration):
+        while not answers():
             if not self.active():
                 raise ConfigError(f"{self.name} ended after its start. The end of its log:\n{self.read_log_end()}")
             if time.monotonic() > deadline:
@@ -198,6 +207,9 @@ class Daemon:
             time.sleep(1)
 
     # Methods that some daemons override.
+
+    def seek_control(self, _configuration: Configuration) -> None:
+        """Let it serve sooner after its start, if it waits for another one that is gone."""
 
     def jobs(self) -> list[JobPlacement]:
         """The jobs that have not ended."""
@@ -376,8 +388,28 @@ class Slurmctld(Daemon):
         host = short_name(socket.gethostname())
         return name != "" and (short_name(name) == host or host not in controllers(configuration))
 
+    def seek_control(self, configuration: Configuration) -> None:
+        # Until a standby listens, five seconds after its start, the command fails. Other commands would wait for half
+        # of SlurmctldTimeout before they try again (`slurm_send_recv_controller_msg` in
+        # `src/common/slurm_protocol_api.c`), so none is given before it serves, which its next heartbeat shows.
+        deadline = time.monotonic() + SEEKING
+        before, asked = read_heartbeat(configuration), False
+        while time.monotonic() < deadline and (asked or self.may_take_over(configuration, before)):
+            asked = asked or run(["scontrol", "takeover", str(place_here(configuration))], seconds=30).status == 0
+            if asked and read_heartbeat(configuration) != before:
+                return
+            time.sleep(1)
+
+    def may_take_over(self, configuration: Configuration, heartbeat: bytes) -> bool:
+        """Whether it may take control at once as a standby; `heartbeat`: the last one of the cluster."""
+        own = place_here(configuration)
+        port = _setting(configuration, "slurmctldport", SLURMCTLD).partition("-")[0]
+        addresses = enumerate(_setting(configuration, "slurmctldhost", "").split()[:own])
+        connecting = [place for place, host in addresses if not connection_error(connection_address(host), port, 2)]
+        return succession.may_take_over(own, succession.find_last_index(heartbeat), connecting)
+
     def possible_jobs(self, configuration: Configuration) -> list[JobPlacement]:
-        state = configuration.settings.get(("slurm.conf", "statesavelocation"), ("", "/var/spool"))[1]
+        state = state_directory(configuration)
         if not os.path.exists(os.path.join(state, "job_state")):  # it has never run
             return []
         partitions, nodes = ",".join(configuration.partitions), frozenset(configuration.nodes)
@@ -485,7 +517,7 @@ class Slurmctld(Daemon):
         programs = {reason: keys[key] for key, reasons in FAILED.items() if key in keys for reason in reasons}
         if not programs:
             return []
-        user = configuration.settings.get(("slurm.conf", "slurmuser"), ("", "root"))[1]
+        user = slurm_user(configuration)
         shown = ask("sinfo", "--noheader", "--Node", "--all", "--format=%N|%T|%H|%u|%E")
         nodes_by_reason: dict[str, list[str]] = {}
         for row in filter(None, dict.fromkeys(shown.split("\n"))):  # a node has a row for each partition
@@ -528,10 +560,43 @@ def placement(row: Sequence[str]) -> JobPlacement:
     return JobPlacement(number, partition, frozenset(expand(nodes)), gres, present, seconds, asked)
 
 
+def _setting(configuration: Configuration, key: str, default: str) -> str:
+    """A parameter of slurm.conf, by its name in small letters."""
+    return configuration.settings.get(("slurm.conf", key), ("", default))[1]
+
+
+def state_directory(configuration: Configuration) -> str:
+    """StateSaveLocation."""
+    return _setting(configuration, "statesavelocation", "/var/spool")
+
+
+def slurm_user(configuration: Configuration) -> str:
+    """The user of slurmctld."""
+    return _setting(configuration, "slurmuser", "root")
+
+
+def connection_address(host: str) -> str:
+    """Where a value of SlurmctldHost, such as `head(10.0.0.1)`, says that its slurmctld listens."""
+    name, _parenthesis, address = host.partition("(")
+    return address.rstrip(")") or name
+
+
 def controllers(configuration: Configuration) -> list[str]:
     """The controllers that files name, in their order, without their domains."""
-    hosts = configuration.settings.get(("slurm.conf", "slurmctldhost"), ("", ""))[1]
-    return [short_name(host) for host in hosts.split()]
+    return [short_name(host) for host in _setting(configuration, "slurmctldhost", "").split()]
+
+
+def place_here(configuration: Configuration) -> int:
+    """The place of this host in SlurmctldHost; 0 is that of the primary, which needs nobody's control."""
+    hosts, here = controllers(configuration), short_name(socket.gethostname())
+    return hosts.index(here) if here in hosts else 0
+
+
+def read_heartbeat(configuration: Configuration) -> bytes:
+    """The last heartbeat of a serving controller; empty on the primary, which does not ask for it."""
+    if not place_here(configuration):
+        return b""
+    return succession.read_state_file(state_directory(configuration), succession.HEARTBEAT, slurm_user(configuration))
 
 
 def takeover(configuration: Configuration) -> int:
@@ -539,9 +604,9 @@ def takeover(configuration: Configuration) -> int:
 
     run_backup() in src/slurmctld/backup.c: it asks three times in this time, and once more after it.
     """
-    if short_name(socket.gethostname()) not in controllers(configuration)[1:]:
+    if not place_here(configuration):
         return 0
-    return 2 * int(configuration.settings.get(("slurm.conf", "slurmctldtimeout"), ("", "120"))[1])
+    return 2 * int(_setting(configuration, "slurmctldtimeout", "120"))
 
 
 def those_up(nodes: Nodes) -> set[str]:

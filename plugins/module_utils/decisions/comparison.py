@@ -26,6 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
     serving_controller,
     state_directory,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.questions import asked_controllers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
@@ -49,7 +50,7 @@ class HostComparison:
     """Why the run must not go on; empty if it may."""
     remarks: list[str]
     serving_controller: str
-    """The controller that serves; the primary one if none has said so."""
+    """The controller that serves, or should serve if none does."""
     release_order: dict[str, Any]
     """The release of the cluster, and the hosts that do not fit it (configuration/release_order.py)."""
     open_questions: list[str]
@@ -66,7 +67,7 @@ class HostComparison:
 def compare(host: RunHost) -> HostComparison:
     """Compare the answers of all hosts of this play."""
     answers = all_answers(host)
-    host = host.extended(__slurm_run={"serving_controller": serving_of(host, answers) or primary(host)})
+    host = host.extended(__slurm_run={"serving_controller": serving_of(host, answers)})
     order = releases(host, answers)
     stop = other_cluster(host, answers) or unreached_controller(host) or serving_releases(host, order)
     refused = refusals(host, answers, order)
@@ -158,10 +159,23 @@ def objections_of_role(host: RunHost) -> list[str]:
 
 
 def serving_of(host: RunHost, answers: Mapping[str, Answer]) -> str:
-    """The controller that serves. Another one than the primary serves after a takeover. Empty if none has said so."""
+    """The controller that serves. Another one than the primary serves after a takeover.
+
+    If none has said so, it is the primary. Without its host it is a standby that has files in force and is stopped, as
+    a run that was killed leaves it; one that runs takes over by itself.
+    """
     asked = [name for name in asked_controllers(host) if name in answers]
-    said = (answers[name]["ansible_facts"]["slurm_host"]["serving_controller"] for name in asked)
-    return next((name for name in said if name in host["slurm_controllers"]), "")
+    facts = {name: answers[name]["ansible_facts"]["slurm_host"] for name in asked}
+    said = [facts[name]["serving_controller"] for name in asked]
+    if primary(host) in unreached(host):
+        said += [name for name in asked if KEPT_CONF in facts[name]["files"] and not runs_slurmctld(facts[name])]
+    return next((name for name in said if name in host["slurm_controllers"]), primary(host))
+
+
+def runs_slurmctld(facts: Mapping[str, Any]) -> bool:
+    """Whether slurmctld runs on a host, by its facts."""
+    clusters = facts["clusters"]
+    return "slurmctld" in {*clusters["daemons"], *(found["by"] for found in clusters["found"])}
 
 
 def unreached_controller(host: RunHost) -> str:

@@ -16,6 +16,9 @@ KEPT_CONF = f"{KEPT_DIR}/good/slurm.conf"
 KEPT_LIST = f"{KEPT_DIR}/files"
 """Names and checksums of the files in force."""
 
+KEPT_HOSTS = f"{KEPT_DIR}/hosts"
+"""The names of all hosts that the cluster has had."""
+
 KEPT_SLURMD = f"{KEPT_DIR}/slurmd"
 """On the controllers: the values that slurmd reads at its start."""
 

@@ -23,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import storage_warning
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line, slurm_accounting
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     GROUP_ROLES,
     SRUN_PORTS,
@@ -276,6 +276,12 @@ def _warnings(host: RunHost) -> Iterator[str]:
             "must not be lost with any of them"
         )
     yield from script_warnings(host["slurm_prologs"], host["slurm_epilogs"])
+    controller = first_of(host, host["slurm_controllers"])
+    if slurm_accounting.needs_own_user(host) and not own_value(controller, "slurm_accounting_users", None):
+        yield (
+            "accounting.users: missing: with profile strict, sacct shows no job to a user who is in no account, not even "
+            "an own one"
+        )
 
 
 def suspended_warnings(host: RunHost) -> Iterator[str]:

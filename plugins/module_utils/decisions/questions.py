@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import programs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     access,
     host_directories,
@@ -151,7 +152,7 @@ def files(host: RunHost) -> list[str]:
     paths = [APPTAINER_SOURCE, *file_digests(source_files(host), downloaded_files(host))]
     paths += NVIDIA_FILES if host.within("slurm_compute") else []
     paths += [PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE] if "pyxis" in host["slurm_containers"] else []
-    paths += [KEPT_CONF, KEPT_LIST, KEPT_SLURMD, state_mark(host)] if is_controller(host) else []
+    paths += [KEPT_CONF, KEPT_LIST, KEPT_SLURMD, SERIAL, state_mark(host)] if is_controller(host) else []
     paths += [UPGRADE_MARK] if is_controller(host) or host.name == host["slurm_database"] else []
     paths += [SLURMD_SETTINGS, f"{CONF_DIR}/slurm.conf"] if host.within("slurm_compute") else []
     return paths + (access.compared_files(host))

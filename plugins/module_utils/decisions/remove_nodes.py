@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import serving_controller
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import hosts_marker
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -141,6 +142,11 @@ def unclean(host: RunHost) -> list[str]:
     """The hosts that are not: they were not reached, or something has failed there."""
     cleaned = clean(host)
     return [node for node in leaving(host) if node not in cleaned]
+
+
+def recording_controllers(host: RunHost) -> list[str]:
+    """The controllers that record which hosts are clean: each that was reached, since another one may serve later."""
+    return [name for name in host["slurm_controllers"] if name in host.play_hosts] or [serving_controller(host)]
 
 
 def end_options(host: RunHost) -> EndOptions:

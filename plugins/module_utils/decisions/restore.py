@@ -38,8 +38,15 @@ def _answers(host: RunHost) -> dict[str, dict[str, Any]]:
     """What was found out about each part, by part."""
     return {
         "database": _printed(host, host["slurm_database"], "__backup_read"),
-        "controller": _printed(host, primary(host), "__backup_read"),
+        "controller": _printed(host, state_holder(host), "__backup_read"),
     }
+
+
+def state_holder(host: RunHost) -> str:
+    """The first controller that has the state, which several controllers share; the primary if none has it."""
+    answers = {name: _printed(host, name, "__backup_read") for name in host["slurm_controllers"]}
+    having = (name for name, answer in answers.items() if answer.get("present", {}).get("controller"))
+    return next(having, primary(host))
 
 
 def parts(host: RunHost) -> list[str]:
@@ -59,7 +66,18 @@ def puts_state(host: RunHost) -> bool:
 
 def puts_state_here(host: RunHost) -> bool:
     """Whether it is put back on this host."""
-    return host.name == primary(host) and puts_state(host)
+    return host.name == primary(host) and puts_state(host) and not _has_appeared(host)
+
+
+def checks_directory(host: RunHost) -> bool:
+    """Whether the controllers have to have one state directory first: a mount could be missing."""
+    return puts_state(host) and len(host["slurm_controllers"]) > 1
+
+
+def _has_appeared(host: RunHost) -> bool:
+    """Whether the state was there when the storage had been mounted."""
+    now = host.of(primary(host)).get("__backup_state_now") or {}
+    return bool((now.get("stat") or {}).get("exists"))
 
 
 def backups(host: RunHost) -> dict[str, dict[str, Any]]:
@@ -97,8 +115,10 @@ def objection(host: RunHost) -> str:
     continues = any(answer.get("unfinished") for answer in answers.values())
     if not wanted and not continues:
         database = f"{host['slurm_database']} has the database, " if host["slurm_database"] else ""
-        state = f"{primary(host)} has the state of slurmctld"
-        return f"Nothing is lost: {database}{state}. Existing data are never overwritten."
+        return (
+            f"Nothing is lost: {database}{state_holder(host)} has the state of slurmctld. Existing data are never "
+            "overwritten. Run gpucluster.slurm.site, which makes the lost hosts anew."
+        )
     unsaved = [part for part in wanted if part not in backups(host)]
     if unsaved:
         return f"{host['slurm_backup']['target']} has no backup of: {', '.join(unsaved)}"
@@ -111,9 +131,11 @@ def lost_jobs_objection(host: RunHost) -> str:
     lost = "; ".join(f"{job} on {', '.join(nodes)}" for job, nodes in jobs.get("lost", {}).items())
     if not lost:
         return ""
+    shared = " If their state is on storage that this run has not mounted yet, run gpucluster.slurm.site instead."
     return (
         f"Nothing was changed. The backup of {jobs.get('time', '')} does not have these jobs as running, so slurmctld "
         f"would end them: {lost}. Wait for their end, or accept it with -e backup_end_jobs=true."
+        f"{shared if checks_directory(host) else ''}"
     )
 
 
@@ -198,7 +220,8 @@ def result(host: RunHost) -> dict[str, Any]:
 
 def report(host: RunHost) -> list[str]:
     """Lines about what was restored."""
-    lines = [part["words"] for part in restored_parts(host)] + events(host)
+    kept = ["the state of slurmctld is on its storage, and was not put back"] if _has_appeared(host) else []
+    lines = [*kept, *(part["words"] for part in restored_parts(host)), *events(host)]
     # sacctmgr writes a title and a question around the jobs.
     runaway = re.findall("(?m)^([0-9_+]+)[|]", (host.get("__backup_runaway") or {}).get("stdout", ""))
     if runaway:

@@ -19,6 +19,25 @@ def has_policy(host: RunHost) -> bool:
     return any(host.option("slurm_accounting", name) for name in POLICY)
 
 
+def needs_own_user(host: RunHost) -> bool:
+    """Whether slurmdbd has to know the user of the collection's jobs.
+
+    With PrivateData, which profile strict sets, a user without an association sees no job, not even an own one
+    (`as_mysql_jobacct_process_get_jobs` in src/plugins/accounting_storage/mysql/as_mysql_jobacct_process.c).
+    """
+    return bool(host["slurm_database"]) and profile(host).job_user != "root"
+
+
+def is_applied(host: RunHost) -> bool:
+    """Whether the module has anything to apply."""
+    return has_policy(host) or needs_own_user(host)
+
+
+def purges(host: RunHost) -> bool:
+    """Whether what the policy lacks is removed: never by an empty policy."""
+    return host.flag("slurm_accounting", "slurm_accounting_purge") and has_policy(host)
+
+
 def preempts(host: RunHost) -> bool:
     """Whether jobs of a QOS preempt those of another one."""
     qos = host.option("slurm_accounting", "slurm_accounting_qos")

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import controllers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
     files_version,
     package_entries,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     is_controller,
     serving_controller,
@@ -63,12 +65,7 @@ def _objections(host: RunHost) -> Iterator[str]:
     errors, release = host["__slurm_upgrade_plan"]["errors"], host["__slurm_upgrade_plan"]["release"]
     if errors:
         yield "; ".join(errors)
-    absent = [name for name in serving_hosts(host) if name not in host.play_hosts]
-    if absent:
-        yield (
-            f"{fold(absent)} cannot be left out, by --limit or because it was not reached or is unsuitable: the "
-            "database and the controllers are upgraded first and together"
-        )
+    yield from _objections_to_absence(host)
     timeout = slurmd_timeout(host)
     if 0 != timeout < LEAST_TIMEOUT:
         yield (
@@ -76,17 +73,51 @@ def _objections(host: RunHost) -> Iterator[str]:
             "slurmctld ends the jobs of a node whose slurmd is away for longer. Raise it, run gpucluster.slurm.site, "
             "and lower it after the upgrade"
         )
-    serving, primary = serving_controller(host), host["slurm_controllers"][0]
-    if serving != primary:
-        yield (
-            f"{serving} serves in place of {primary}; start slurmctld on {primary}, so that it takes control back, and "
-            "run the upgrade again"
-        )
     if "pyxis" in host["slurm_containers"] and release not in host.option("pyxis", "pyxis_packages"):
         yield (
             f"pyxis_packages has no package for Slurm {release}, and slurmd would not start with the plugin of another "
             "release; build pyxis for it, and add the package"
         )
+
+
+def _objections_to_absence(host: RunHost) -> Iterator[str]:
+    """Why the run cannot go on without the hosts that serve the cluster and are not in it."""
+    absent, serving = absent_controllers(host), serving_controller(host)
+    needed = [name for name in serving_hosts(host) if name not in (*host.play_hosts, *absent)]
+    if needed:
+        yield (
+            f"{fold(needed)} cannot be left out, by --limit or because it was not reached or is unsuitable: the "
+            "database and the controllers are upgraded first and together"
+        )
+    if not absent:
+        return
+    answering = controllers((host.of(serving).get("__slurm_upgrade_ping") or {}).get("stdout", ""))
+    if alive := [name for name in absent if answering.get(name)]:
+        yield (
+            f"{fold(alive)} was not reached, but its slurmctld answers {serving}, and would go on with the previous "
+            "release: make the host reachable for Ansible, or stop slurmctld there"
+        )
+    elif not answering.keys() >= {*absent}:
+        yield (
+            f"{fold(absent)} was not reached, and {serving} does not say whether its slurmctld answers (scontrol ping)"
+        )
+    if SERIAL not in host.of(serving).facts["files"]:
+        yield (
+            f"{fold(absent)} was not reached, and its slurmctld could take control with the previous release when the "
+            "host is back: run gpucluster.slurm.site with all controllers first, which prevents such a start"
+        )
+
+
+def absent_controllers(host: RunHost) -> list[str]:
+    """The controllers that were not reached while another one serves, which may be dead."""
+    serving = serving_controller(host)
+    away = {*host.all_play_hosts} - {*host.play_hosts, serving, host["slurm_database"]}
+    return [name for name in host["slurm_controllers"] if name in away] if serving in host.play_hosts else []
+
+
+def asks_controllers(host: RunHost) -> bool:
+    """Whether this host is asked if the slurmctld of controllers that were not reached answers."""
+    return host.name == serving_controller(host) and bool(absent_controllers(host))
 
 
 def serving_hosts(host: RunHost) -> list[str]:
@@ -185,9 +216,19 @@ def copied_files(host: RunHost) -> list[str]:
 
 def unpacked(host: RunHost) -> str:
     """Where the new programs are before they are installed; empty on hosts that need only their packages."""
-    if host.name not in (host["slurm_database"], host["slurm_controllers"][0]):
+    if host.name not in (host["slurm_database"], serving_controller(host)):
         return ""
     return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}"
+
+
+def unpacked_by_any_run(host: RunHost) -> str:
+    """Where they can be at the end: another controller may have served when an earlier run was killed."""
+    return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}" if serves_cluster(host) else ""
+
+
+def keeps_state(host: RunHost) -> bool:
+    """Whether this host keeps a copy of the state, which all controllers share: the one that serves."""
+    return host.name == serving_controller(host)
 
 
 def state_copy(host: RunHost) -> str:
@@ -215,6 +256,11 @@ def report(host: RunHost) -> str:
             f"A copy of the database ({result['size']} MiB) was converted; the conversion will take about "
             f"{max(int(result.get('seconds', 0)), 1)} s. Until slurmdbd {target} opens its port, every failure "
             "restores the previous release."
+        )
+    if absent := absent_controllers(host):
+        lines.append(
+            f"{fold(absent)} was not reached, and its slurmctld does not start with the previous release: run "
+            "gpucluster.slurm.upgrade again when the host is back."
         )
     if host["slurm_plugstack"]:
         plugins = ", ".join(entry["plugin"] for entry in host["slurm_plugstack"])

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import mail, slurm_files, state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    is_controller,
     serves,
     serving_controller,
     source,
@@ -22,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
     CONF_DIR,
     KEPT_CONF,
     KEPT_DIR,
+    KEPT_HOSTS,
     KEPT_LIST,
     KEPT_SLURMD,
     LOG_DIR,
@@ -156,6 +159,11 @@ def absent_configuration(host: RunHost) -> list[str]:
     return [] if serves(host) else [f"{CONF_DIR}/{name}" for name in result(host).get("absent") or []]
 
 
+def keeps_found_files(host: RunHost) -> bool:
+    """Whether a controller that does not serve may have files of another origin: it has got none of the cluster yet."""
+    return not serves(host) and KEPT_CONF not in host.facts["files"]
+
+
 def standby_files(host: RunHost) -> list[dict[str, Any]]:
     """The files in force for a controller that does not serve.
 
@@ -163,11 +171,15 @@ def standby_files(host: RunHost) -> list[dict[str, Any]]:
     """
     known = result(host)
     kept = {"mode": "0600", "loaded": False}
+    hosts = "".join(f"{name}\n" for name in known["kept_hosts"])
     return [
         *in_force(known, CONF_DIR),
         *(entry | kept for entry in in_force(known, f"{KEPT_DIR}/good")),
         {"path": KEPT_SLURMD, "loaded": False, "content": known["read_at_start"]},
         {"path": KEPT_LIST, "loaded": False, "content": known["listed"]},
+        {"path": SERIAL, "loaded": False, "content": known["serial"]},
+        # Those that have left the cluster and are not clean are named also after a takeover.
+        *([{"path": KEPT_HOSTS, "loaded": False, "content": hosts}] if hosts else []),
     ]
 
 
@@ -232,6 +244,27 @@ def digest(options: Iterable[Any]) -> str:
     return hashlib.sha256(json.dumps([*options]).encode()).hexdigest()
 
 
+def waits_for_control(host: RunHost) -> bool:
+    """Whether this host may have to take over: slurm_service has started one of several controllers."""
+    actions = (host.get("__slurmctld_service") or {}).get("actions") or []
+    return state_directory.is_shared(host) and bool({"start", "restart"} & {*actions})
+
+
+def was_controller(host: RunHost) -> bool:
+    """Whether slurmctld of this collection runs here, and the host is no controller any more: it could take over."""
+    clusters = host.facts["clusters"]
+    runs = any(found["by"] == "slurmctld" for found in clusters["found"])
+    return runs and "slurmctld" not in clusters["daemons"] and not is_controller(host)
+
+
+def stopped_files(host: RunHost) -> list[str]:
+    """What such a host loses with its slurmctld: the unit's settings and the files that were in force."""
+    return [
+        "/etc/systemd/system/slurmctld.service.d/gpucluster-*",
+        *(f"{CONF_DIR}/{name}" for name in slurm_files.files(host)),
+    ]
+
+
 def report(host: RunHost) -> list[str]:
     """Lines about the change of the configuration; empty if there is nothing to say."""
     done = host.get("__slurmctld_config") or {}
@@ -268,3 +301,19 @@ def nodes_to_restore(host: RunHost) -> list[str]:
     """The nodes that need their previous settings: after a failure all first nodes."""
     done = first_nodes_result(host)
     return done.nodes if done.failed else []
+
+
+def serving_line(host: RunHost) -> str:
+    """Which of several controllers serves at the end of the run; empty for a cluster with one."""
+    states: dict[str, str] = (host.get("__slurm_run_ended") or {}).get("controllers") or {}
+    if not states:
+        return ""
+    named = {state: fold([name for name in states if states[name] == state]) for state in states.values()}
+    first, serves, silent = next(iter(states)), named.get("serves", ""), named.get("does not answer", "")
+    if not serves:
+        return f"No controller serves: run gpucluster.slurm.doctor. slurmctld does not answer on {silent or 'none'}."
+    place = "" if serves == first else f" in place of {first}"
+    standbys = f"; {named['stands by']} stands by" if "stands by" in named else ""
+    away = f"; slurmctld does not answer on {silent}" if silent else ""
+    back = f". Run gpucluster.slurm.site when {first} can be reached: it then takes control back" if place else ""
+    return f"The controller {serves} serves{place}{standbys}{away}{back}."

@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation, storage
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    preparation,
+    slurm_accounting,
+    slurmctld,
+    storage,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     backup_hosts,
     is_controller,
@@ -108,8 +113,9 @@ def needs_shared_state(host: RunHost) -> bool:
 
 
 def needs_policy(host: RunHost) -> bool:
-    """The cluster has a policy for accounting, which the serving controller has."""
-    return serves(host) and any(host.get(f"slurm_accounting_{name}") for name in POLICY)
+    """The serving controller, of a cluster with a policy for accounting or a user for the collection's jobs."""
+    given = any(host.get(f"slurm_accounting_{name}") for name in POLICY)
+    return serves(host) and (given or slurm_accounting.needs_own_user(host))
 
 
 def runs_jobs(host: RunHost) -> bool:
@@ -144,6 +150,7 @@ STAGES: Mapping[str, Callable[[RunHost], bool]] = {
     "firewall": lambda host: host.facts["ufw"] is not None,
     "firewall_rules": needs_firewall_rules,
     "shared_state": needs_shared_state,
+    "stopped_controller": slurmctld.was_controller,
 }
 """By the name of the group: slurm_needs_NAME."""
 

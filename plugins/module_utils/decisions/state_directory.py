@@ -13,13 +13,15 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import (
     state_directory_errors,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL, SHARED_SERIAL
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written as written_as
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 UNIT = "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm-state.conf"
-"""Prevents the start of slurmctld while the directory is not mounted. It takes effect at the next start."""
+"""Prevents the start of slurmctld without the mount of the directory, and with older files than those in force. It
+takes effect at the next start."""
 
 
 def is_shared(host: RunHost) -> bool:
@@ -37,6 +39,9 @@ def unit_file(host: RunHost) -> dict[str, Any]:
         mounts_for=written_as(mount["guard"], "systemd_quoted"),
         mount_point=written_as(mount["guard"], "systemd"),
         automount=mount["automount"],
+        serial=SERIAL,
+        # In a command, a `$` begins a variable (systemd.service(5), COMMAND LINES).
+        shared_serial=written_as(f"{state_directory(host)}/{SHARED_SERIAL}", "systemd_quoted").replace("$", "$$"),
     )
     return {"path": UNIT, "content": content, "loaded": False}
 

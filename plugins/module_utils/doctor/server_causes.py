@@ -19,6 +19,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence i
 DATABASES = ("mariadb", "mysql")
 """Units of databases; the second is often another name of the first."""
 
+OLDER_FILES = "exec-condition"
+"""systemd's Result of a slurmctld whose ExecCondition (role slurmctld) has found older files (systemd.exec(5))."""
+
 NAMED = 10
 """Jobs that are named."""
 
@@ -73,6 +76,16 @@ def _down(unit: str) -> Callable[[ServerCase], str]:
         return f"{unit} does not run{case.last_error(unit)}" if wanted and not case.is_up(unit) else ""
 
     return test
+
+
+def _older_files(case: ServerCase) -> str:
+    daemon = case.server.daemons.get("slurmctld")
+    older = "slurmctld" in case.duties and daemon and not daemon.runs and daemon.result == OLDER_FILES
+    return "slurmctld does not start, because its files are older than those in force" if older else ""
+
+
+def _slurmctld_down(case: ServerCase) -> str:
+    return "" if _older_files(case) else _down("slurmctld")(case)
 
 
 def _database(case: ServerCase) -> str:
@@ -138,8 +151,14 @@ SERVER_CAUSES = (
     ServerCause(
         "slurmctld-down",
         "slurmctld does not run; jobs go on, none starts, and no node can be asked for its state.",
-        _down("slurmctld"),
+        _slurmctld_down,
         "Correct what its log says, then start it (systemctl start slurmctld).",
+    ),
+    ServerCause(
+        "slurmctld-older-files",
+        "A controller was away while the configuration or the release changed, and does not take control.",
+        _older_files,
+        "Run site.yml, or upgrade.yml after an upgrade: the controller gets the files in force, and starts.",
     ),
     ServerCause(
         "slurmctld-silent",
@@ -151,7 +170,7 @@ SERVER_CAUSES = (
         "slurmctld-standby",
         "A standby controller serves in the place of the primary.",
         _standby,
-        "Start slurmctld on the primary; it takes the control back by itself.",
+        "Run site.yml, which gives the primary the files in force and starts it: it takes control back by itself.",
     ),
     ServerCause(
         "slurmdbd-down",

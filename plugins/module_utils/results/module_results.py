@@ -153,6 +153,8 @@ class ConfigResult(ConfigSometimes):
     in_force: Annotated[dict[FileName, Text], Most(64)]
     in_force_bytes: Annotated[dict[FileName, Text], Most(64)]
     listed: Text
+    serial: Annotated[str, Pattern(r"([0-9]+ [0-9A-Za-z.~+-]+)?")]
+    kept_hosts: Annotated[list[HostName], Most(2 * MOST_HOSTS)]
     absent: Annotated[list[FileName], Most(64)]
     remarks: Lines
 
@@ -347,6 +349,7 @@ class RunResult(Result):
     """The result of slurm_run."""
 
     other: Run | Empty
+    controllers: Annotated[dict[HostName, Annotated[str, Pattern("[a-z ]+")]], Most(64)]
 
 
 class ServiceResult(ShownResult):

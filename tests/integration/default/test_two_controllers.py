@@ -64,18 +64,18 @@ def job_of_a_cluster_with_two_controllers(lab: Lab, tmp_path_factory: pytest.Tem
 
 @contextmanager
 def outage_of_the_primary(lab: Lab) -> Iterator[None]:
-    """Stop slurmctld and ssh on head. They start again when a file appears in a directory that both hosts share."""
+    """Stop slurmctld and ssh on head. They start again, as at a boot, when a file appears in a shared directory."""
     back = "/home/head-comes-back"
     script = (
         "systemctl stop slurmctld ssh.socket ssh.service; pkill sshd; "
         f"until test -e {back}; do sleep 1; done; rm {back}; systemctl start ssh slurmctld"
     )
-    lab.command("head", f"systemd-run --unit=outage sh -c '{script}'")
+    lab.command("head", f"systemd-run --collect --unit=outage sh -c '{script}'")
     try:
         yield
     finally:
         lab.command("login1", f"touch {back}")
-        lab.wait_for("head", "systemctl is-active slurmctld", "active")
+        lab.wait_for("head", "systemctl is-active outage", "inactive", 60)
 
 
 def renamed(lab: Lab, directory: Path) -> Lab:
@@ -117,10 +117,13 @@ def test_an_outage_of_the_primary(lab: Lab, job: str, tmp_path: Path) -> None:
         assert lab.command("compute02", "timeout 60 srun hostname") in ("compute01", "compute02")
         assert lab.command("compute01", f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
 
-    # The primary has started with its old files; the next run installs the change there.
-    lab.wait_for("compute01", "timeout 60 scontrol ping", BOTH)
+    # The primary has older files and does not start; the next run installs the change there.
+    assert lab.command("head", "systemctl is-active slurmctld", 3) == "inactive"
+    assert "its files are older" in lab.command("head", "journalctl --no-pager --unit=slurmctld --lines=20")
     run = two_controllers(lab, tmp_path, KillWait=44)
-    assert run.changed["head"] == [APPLY]
+    assert run.changed["head"] == [f"{ROLE}Run slurmctld"]
+    assert "The controller head serves; login1 stands by." in run.output
+    lab.wait_for("compute01", "timeout 60 scontrol ping", BOTH)
     assert "KillWait                = 44 sec" in lab.command("compute01", "timeout 60 scontrol show config")
     assert lab.command("compute01", f"squeue -h -j {job} -o '%T %r'") == "RUNNING None"
 

@@ -26,7 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     changes,
     read,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import file_validation, kept_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import file_validation, kept_files, succession
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     JobPlacement,
     steps,
@@ -591,6 +591,24 @@ def test_the_same_settings_written_otherwise_are_only_written(tmp_path: Path, ap
     assert (again["changed"], again["actions"]) == (False, [])
 
 
+@pytest.mark.parametrize(
+    ("conf", "kept"), [("ClusterName=x\n", True), ("# Managed by gpucluster.slurm: changes\n", False), ("", False)]
+)
+def test_a_standby_keeps_the_files_that_it_had_before(tmp_path: Path, apply_conf: Any, conf: str, kept: bool) -> None:
+    """Those of another origin: the serving controller keeps its own when the first files are put in force."""
+    if conf:
+        (tmp_path / "etc/slurm.conf").write_text(conf)
+    assert not apply_conf(None, "found")["changed"]
+    assert (tmp_path / "kept/found/slurm.conf").exists() is kept
+
+
+def test_a_standby_with_files_of_the_cluster_keeps_none(tmp_path: Path, apply_conf: Any) -> None:
+    apply_conf(BEFORE)
+    (tmp_path / "etc/slurm.conf").write_text("ClusterName=y\n")
+    apply_conf(None, "found")
+    assert not (tmp_path / "kept/found").exists()
+
+
 def test_what_means_something_else_is_planned(tmp_path: Path, apply_conf: Any) -> None:
     (tmp_path / "etc/slurm.conf").write_text("ClusterName=x\nInclude nodes.conf\nKillWait=30\n")
     (tmp_path / "etc/nodes.conf").write_text("NodeName=n1 CPUs=2\n")
@@ -687,6 +705,96 @@ def test_the_previous_files_return_without_those_that_were_added(tmp_path: Path,
     apply_conf(AFTER, others={"topology.conf": "SwitchName=s1 Nodes=n1\n"})
     assert apply_conf(None, "former")["in_force"].keys() == {"mpi.conf", "slurm.conf"}
     assert names_in(tmp_path / "etc") == names_in(tmp_path / "kept/good") == ["mpi.conf", "slurm.conf"]
+
+
+TWO = f"SlurmctldHost=a\nSlurmctldHost=b\nSlurmUser={getpass.getuser()}\n{NODE_LINES}"
+
+
+def test_the_files_of_several_controllers_have_a_serial_number(
+    tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that was away knows by it that its files are older. One controller has none."""
+    own, shared = tmp_path / "kept/serial", tmp_path / "gpucluster-slurm-serial"
+    monkeypatch.setattr(succession, "SERIAL", str(own))
+    assert apply_conf(NODE_LINES)["serial"] == ""
+    two = f"StateSaveLocation={tmp_path}\n{TWO}"
+    assert apply_conf(two)["serial"] == own.read_text() == shared.read_text() == "1 24.11.5"
+    assert apply_conf(two)["serial"] == "1 24.11.5"
+    shared.write_text("5 24.11.5")  # the other controller was changed, and is lost
+    assert apply_conf(f"KillWait=9\n{two}")["serial"] == own.read_text() == shared.read_text() == "6 24.11.5"
+    # The other controllers have the rest of the files, and get this part by the role that changes it.
+    part = {"files": {"plugstack.conf": "optional a.so\n"}, "partial": True}
+    assert apply_conf(None, **part)["serial"] == "6 24.11.5"
+    assert apply_conf(None, "proven")["serial"] == "6 24.11.5"
+    # Files that are taken back are a change as well.
+    assert apply_conf(f"SlurmdPort=22\n{two}")["serial"] == "7 24.11.5"
+    assert apply_conf(None, "former")["serial"] == own.read_text() == shared.read_text() == "8 24.11.5"
+
+
+def test_another_order_of_controllers_is_refused_where_one_serves(
+    tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(succession, "SERIAL", str(tmp_path / "kept/serial"))
+    monkeypatch.setattr("socket.gethostname", lambda: "a.example.org")
+    two = f"StateSaveLocation={tmp_path}\n{TWO}"
+    apply_conf(two)
+    message = "slurm.conf SlurmctldHost: found 'b a', allowed: a, which serves, before b.*take a out of controllers"
+    with pytest.raises(ConfigError, match=message):
+        apply_conf(two.replace("Host=a", "Host=x").replace("Host=b", "Host=a").replace("Host=x", "Host=b"))
+    assert conf_in_force(tmp_path) == two
+
+
+def test_a_controller_starts_with_the_highest_serial_number(
+    tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its unit compares the numbers. The others keep theirs until the change holds: they have the files before it."""
+    own, shared = tmp_path / "kept/serial", tmp_path / "gpucluster-slurm-serial"
+    monkeypatch.setattr(succession, "SERIAL", str(own))
+    two = f"StateSaveLocation={tmp_path}\n{TWO}"
+    apply_conf(two)
+    shared.write_text("5 24.11.5")
+    seen = []
+
+    def refuse(_self: Any, action: str, _configuration: Any) -> None:
+        seen.append((action, own.read_text()))
+        raise ConfigError("it does not start")
+
+    monkeypatch.setattr(Running, "act", refuse, raising=False)
+    with pytest.raises(ConfigError):
+        apply_conf(f"KillWait=9\n{two}")
+    assert seen[0][1] == "6 24.11.5"
+    assert shared.read_text() == "5 24.11.5"
+
+
+def test_a_controller_that_was_started_waits_until_one_serves(apply_conf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["", "", "b"])
+    monkeypatch.setattr(slurm_config, "serving", lambda: next(answers))
+
+    def wait_until(_self: Any, configuration: Configuration, answered: Any) -> None:
+        assert configuration.settings["slurm.conf", "slurmctldhost"][1] == "a b"
+        while not answered():
+            pass
+
+    monkeypatch.setattr(Running, "wait_until", wait_until, raising=False)
+    sought: list[Any] = []
+    monkeypatch.setattr(
+        Running, "seek_control", lambda _self, configuration: sought.append(configuration), raising=False
+    )
+    apply_conf(TWO)
+    assert not apply_conf(None, "serving")["changed"]
+    assert next(answers, None) is None
+    assert len(sought) == 1
+
+
+def test_a_serial_number_that_cannot_be_shared_is_a_warning(
+    tmp_path: Path, apply_conf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(succession, "SERIAL", str(tmp_path / "kept/serial"))
+    result = apply_conf(f"StateSaveLocation={tmp_path}/missing\n{TWO}")
+    assert result["remarks"][-1] == (
+        f"The serial number of the files was not written into {tmp_path}/missing, so a controller that was away could "
+        f"start with older ones: [Errno 2] No such file or directory: '{tmp_path}/missing/gpucluster-slurm-serial.new'"
+    )
 
 
 def test_files_that_this_release_does_not_read_are_refused(apply_conf: Any) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks, run_lock
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_run
 from programs import StandIn
 
@@ -110,18 +112,44 @@ def ping(**states: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("said", "silent"),
-    [(ping(c1="UP", c2="UP"), []), (ping(c1="UP", c2="DOWN"), ["c2"]), ("", ["c1", "c2"])],
+    ("said", "answering"),
+    [
+        (ping(c1="UP", c2="UP"), {"c1": True, "c2": True}),
+        (ping(c1="UP", c2="DOWN"), {"c1": True, "c2": False}),
+        ("", {"c1": False, "c2": False}),
+    ],
     ids=["all", "one", "no answer"],
 )
 def test_controllers_that_are_down_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn, said: str, silent: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn, said: str, answering: dict[str, bool]
 ) -> None:
     (tmp_path / "slurm.conf").touch()
     monkeypatch.setattr(slurm_run, "SLURM_CONF", str(tmp_path / "slurm.conf"))
     monkeypatch.setattr(slurm_run, "STARTING", 0)
     stand_in("scontrol", f"printf '{said}'")
-    assert slurm_run.silent_controllers(["c1", "c2"]) == silent
-    assert slurm_run.silent_controllers([]) == []
+    assert slurm_run.ask_controllers(["c1", "c2"]) == answering
     monkeypatch.setattr(slurm_run, "SLURM_CONF", str(tmp_path / "missing"))
-    assert slurm_run.silent_controllers(["c1", "c2"]) == [], "a cluster that has no configuration yet"
+    assert slurm_run.ask_controllers(["c1", "c2"]) == {}, "a cluster that has no configuration yet"
+
+
+def test_the_end_of_a_run_names_what_each_of_several_controllers_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn, change: Change
+) -> None:
+    change(ALICE)
+    (tmp_path / "slurm.conf").touch()
+    monkeypatch.setattr(slurm_run, "SLURM_CONF", str(tmp_path / "slurm.conf"))
+    monkeypatch.setattr(slurm_run, "STARTING", 0)
+    stand_in("scontrol", f"case $1 in ping) cat {tmp_path}/ping ;; *) echo No licenses ;; esac")
+    params = {"state": "ended", "run": ALICE, "take_over": False, "former": [], "rolling": False}
+
+    def end(said: str, reached: list[str], check_mode: bool = False) -> Any:
+        (tmp_path / "ping").write_text(said)
+        module: Any = SimpleNamespace(params={**params, "controllers": reached}, check_mode=check_mode)
+        return slurm_run.begin_or_end(module)["controllers"]
+
+    assert end(ping(c1="UP"), ["c1"]) == {}
+    assert end(ping(c1="UP", c2="UP"), ["c1", "c2"]) == {"c1": "serves", "c2": "stands by"}
+    away = ping(c1="DOWN", c2="UP")
+    assert end(away, ["c2"]) == end(away, ["c1", "c2"], check_mode=True) == {"c1": "does not answer", "c2": "serves"}
+    with pytest.raises(CollectionError, match=r"does not answer on c1, and this run has ended\. c2 serves\."):
+        end(away, ["c1", "c2"])

@@ -158,7 +158,7 @@ def test_layouts(before: str, hosts: str, after: str) -> None:
         "gpu99": "remove_nodes: found 'gpu99', unknown node, did you mean 'gpu09'? allowed: nodes of",
         "": "remove_nodes: found no name, allowed: nodes of",
         "login1": "login: login1 cannot leave the cluster: remove it from this key first",
-        "head": "controllers: head cannot leave the cluster: make another host the controller first",
+        "head": "controllers: head cannot leave the cluster: take it out of this key first, which needs another host",
         "gpu[01-08]": "storage[0].hosts: no other host mounts /scratch",
         "gpu[01-08],big1": "slurm_files.topology.conf: a list would be empty without gpu[01-08],big1",
         "gpu[01-02],cpu1": "slurm_conf.NodeSet[0].Nodes: a list would be empty",

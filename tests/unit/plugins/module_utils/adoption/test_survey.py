@@ -162,3 +162,19 @@ def test_wrong_options_are_named(
     errors = adoption_errors({**CHOICES, **choices}, hosts, given)
     assert len(errors) == (error is not None)
     assert all(text.startswith(str(error)) for text in errors)
+
+
+def test_a_foreign_cluster_with_a_backup_controller() -> None:
+    """Both run slurmctld. The files of one were read, and what was not compared is said."""
+    conf = CONF.replace("SlurmctldHost=ctl", "ControlMachine=ctl\nBackupController=spare\nStateSaveLocation=/shared/x")
+    hosts = cluster(conf)
+    away = found_of(hosts)
+    assert away["cluster"]["controllers"] == "ctl,spare"
+    assert "spare is a controller, and is not in the inventory of this run: site.yml needs it" in away["remarks"]
+    hosts["spare"] = host("7 /usr/sbin/slurmctld --systemd")
+    there = found_of(hosts)
+    assert (
+        "slurmctld runs on ctl,spare, and the files of ctl were read. site.yml gives them to all controllers, so the "
+        "others must have the same (-e adopt_controller=HOST reads those of another one)"
+    ) in there["remarks"]
+    assert any(row.split()[0] == "spare" and row.endswith("manages the controller") for row in there["table"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import comparison
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF
 from plain_host import PlainHost, cluster
 
 KEY = "/cluster/secrets/x/munge.key"
@@ -58,6 +59,18 @@ def test_the_controller_that_says_so_serves() -> None:
     assert compared(hosts).serving_controller == "head"
     hosts["head"].say(serving_controller="stranger")
     assert compared(hosts).serving_controller == "login"
+
+
+def test_a_standby_whose_slurmctld_a_killed_run_has_stopped_goes_on_without_the_primary() -> None:
+    """Nobody serves: the run that was killed had stopped slurmctld for an upgrade. The primary is dead."""
+    hosts = run(slurm_controllers=["head", "login"], ansible_play_hosts=["login", "n1", "n2"])
+    assert compared(hosts).stop.startswith("Nothing was changed: the serving controller head was not reached")
+    hosts["login"].say(files={KEPT_CONF: "0" * 64})
+    assert compared(hosts).serving_controller == "login"
+    # One that runs takes over by itself, or the primary serves where the run does not reach it.
+    own = {"name": "x", "file": "/etc/slurm/slurm.conf", "by": "slurmctld"}
+    hosts["login"].say(clusters={"found": [own], "daemons": []})
+    assert compared(hosts).stop.startswith("Nothing was changed: the serving controller head was not reached")
 
 
 @pytest.mark.parametrize(("tags", "stops"), [(["all"], True), (["base"], False), (["base", "compute"], True)])

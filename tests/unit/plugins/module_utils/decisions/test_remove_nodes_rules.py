@@ -108,3 +108,11 @@ def test_a_host_loses_the_keys_and_its_part_of_the_hosts_file() -> None:
     assert "/etc/munge/munge.key" in found.secrets
     assert found.parts == [{"path": "/etc/hosts", "marker": "# {mark} gpucluster.slurm x"}]
     assert remove_nodes.access_files(n1) == [*dict.fromkeys(access.PATHS.values())]
+
+
+def test_each_controller_that_was_reached_records_which_hosts_are_clean() -> None:
+    """Another one may serve when a later run names the others."""
+    two: dict[str, Any] = {"slurm_controllers": ["head", "n1"], "__slurm_run": {"serving_controller": "n1"}}
+    assert remove_nodes.recording_controllers(cluster(**two)["n2"]) == ["head", "n1"]
+    assert remove_nodes.recording_controllers(cluster(**two, ansible_play_hosts=["n1", "n2"])["n2"]) == ["n1"]
+    assert remove_nodes.recording_controllers(cluster(ansible_play_hosts=["n1"])["n1"]) == ["head"]

@@ -67,9 +67,43 @@ def test_the_state_is_put_back_on_the_first_controller() -> None:
     assert [name for name in hosts if restore.puts_state_here(hosts[name])] == ["head"]
 
 
+@pytest.mark.parametrize("name", ["head", "n1"])
+def test_a_state_that_one_of_several_controllers_has_is_not_put_back(name: str) -> None:
+    """The disk of the other one is lost. They share the state, and its controller may serve and change it."""
+    hosts = hosts_with(("controller",), slurm_controllers=["head", "n1"])
+    for other in ("head", "n1"):
+        present = {"controller": other == name}
+        hosts[other].set(__backup_read=printed(present=present, backups=SAVED))
+    assert restore.parts(hosts["head"]) == []
+    assert not restore.puts_state_here(hosts["head"])
+    assert restore.objection(hosts["head"]) == (
+        f"Nothing is lost: login has the database, {name} has the state of slurmctld. Existing data are never "
+        "overwritten. Run gpucluster.slurm.site, which makes the lost hosts anew."
+    )
+
+
+def test_a_state_that_no_controller_has_is_lost() -> None:
+    """Unless it is on storage that the run mounts later: what is there then stays."""
+    hosts = hosts_with(("controller",), slurm_controllers=["head", "n1"])
+    hosts["n1"].set(__backup_read=printed(present={"controller": False}, backups=SAVED))
+    assert restore.parts(hosts["head"]) == ["controller"]
+    assert restore.checks_directory(hosts["n1"])
+    hosts["head"].set(__backup_state_now={"stat": {"exists": False}})
+    assert restore.puts_state_here(hosts["head"])
+    hosts["head"].set(
+        __backup_state_now={"stat": {"exists": True}}, __backup_compared=printed(time="02:00", lost={"7": ["n2"]})
+    )
+    assert not restore.puts_state_here(hosts["head"])
+    assert restore.lost_jobs_objection(hosts["head"]).endswith(
+        " If their state is on storage that this run has not mounted yet, run gpucluster.slurm.site instead."
+    )
+    assert restore.report(hosts["head"])[0] == "the state of slurmctld is on its storage, and was not put back"
+
+
 def test_what_is_there_is_never_overwritten() -> None:
     assert restore.objection(hosts_with(())["n1"]) == (
-        "Nothing is lost: login has the database, head has the state of slurmctld. Existing data are never overwritten."
+        "Nothing is lost: login has the database, head has the state of slurmctld. Existing data are never "
+        "overwritten. Run gpucluster.slurm.site, which makes the lost hosts anew."
     )
     assert restore.objection(hosts_with((), slurm_database="")["n1"]).startswith("Nothing is lost: head has the state")
     assert restore.objection(hosts_with()["n1"]) == ""

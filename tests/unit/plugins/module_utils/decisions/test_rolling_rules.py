@@ -76,6 +76,8 @@ def test_nodes_that_serve_the_cluster_are_not_rebooted() -> None:
     host.set(__rolling_nodes=["n2"])
     assert rolling.announcement(host) == "a reboot: on n2; without n1, which this run needs: reboot them by hand"
     assert rolling.changed_nodes(host.set(rolling_reboot=False, rolling_packages=["a"])) == ["n1", "n2"]
+    standby = hosts("n1 n2", slurm_database="", slurm_controllers=["n3", "n2"], rolling_reboot=True)["n1"]
+    assert rolling.kept_nodes(standby) == ["n2"]
 
 
 def test_the_window_is_a_reservation_that_a_site_can_change() -> None:

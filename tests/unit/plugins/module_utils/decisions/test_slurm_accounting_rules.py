@@ -37,6 +37,17 @@ def test_slurm_does_not_know_another_user_than_root() -> None:
     assert found == [{"name": "slurm-check", "DefaultAccount": "root", "accounts": []}]
 
 
+def test_with_profile_strict_slurmdbd_knows_the_user_of_the_jobs() -> None:
+    """Also without a policy, which is then never taken for one that removes everything."""
+    strict = {"slurm_profile": "strict", "slurm_partitions": PARTITIONS[:1], "slurm_accounting_purge": "true"}
+    host = head(**strict, slurm_database="head")
+    assert slurm_accounting.is_applied(host)
+    assert not slurm_accounting.purges(host)
+    assert slurm_accounting.purges(head(**strict, slurm_accounting_qos=[{"name": "fair"}]))
+    assert not slurm_accounting.is_applied(head(**strict, slurm_database=""))
+    assert not slurm_accounting.is_applied(head(slurm_database="head"))
+
+
 def test_an_empty_policy_is_none() -> None:
     assert not slurm_accounting.has_policy(head())
     assert slurm_accounting.has_policy(head(slurm_accounting_limits={"MaxWall": 1}))

@@ -59,11 +59,6 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "slurm_conf SlurmdTimeout: found 60, allowed during an upgrade: 0, or 300 or more; slurmctld ends the jobs of "
         "a node whose slurmd is away for longer. Raise it, run gpucluster.slurm.site, and lower it after the upgrade",
     ),
-    "a takeover": (
-        {},
-        {"__slurm_run": {"serving_controller": "n1"}},
-        "n1 serves in place of head; start slurmctld on head, so that it takes control back, and run the upgrade again",
-    ),
     "pyxis of another release": (
         {},
         {"slurm_containers": ["pyxis"], "pyxis_packages": {"24.11": {}}},
@@ -77,6 +72,92 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 def test_an_upgrade_that_would_lose_something_is_refused(case: str) -> None:
     plan, variables, expected = REFUSED[case]
     assert slurm_upgrade.objections(hosts(plan, **variables)["n2"]) == [expected]
+
+
+def two_controllers(**variables: Any) -> dict[str, PlainHost]:
+    """head is dead, and n1 serves in its place. The last run of site.yml has numbered the files."""
+    given = {
+        "slurm_controllers": ["head", "n1"],
+        "slurm_database": "",
+        "ansible_play_hosts": ["login", "n1", "n2"],
+        "__slurm_run": {"serving_controller": "n1"},
+        "__slurm_upgrade_ping": {"stdout": PING.format(head="DOWN")},
+    }
+    found = hosts({"hosts": ["login", "n1", "n2"]}, **(given | variables))
+    found["n1"].say(files={SERIAL: "0" * 64})
+    return found
+
+
+PING = "Slurmctld(primary) at head is {head}\nSlurmctld(backup) at n1 is UP\n"
+SERIAL = "/var/lib/gpucluster-slurm/serial"
+
+
+def test_either_of_two_controllers_may_serve_during_an_upgrade() -> None:
+    everybody = GROUPS["all"]
+    for serving, ping in (("head", "UP"), ("n1", "UP"), ("n1", "DOWN")):
+        found = two_controllers(
+            ansible_play_hosts=everybody,
+            __slurm_run={"serving_controller": serving},
+            __slurm_upgrade_ping={"stdout": PING.format(head=ping)},
+        )
+        assert slurm_upgrade.objections(found["n2"]) == []
+
+
+def test_an_upgrade_goes_on_without_a_dead_controller() -> None:
+    """The other one serves. What the upgrade needs of a controller is done there, and not on the first one."""
+    found = two_controllers()
+    assert slurm_upgrade.objections(found["n2"]) == []
+    assert slurm_upgrade.asks_controllers(found["n1"])
+    assert slurm_upgrade.stages(found["n1"]) == ["packages", "controllers", "first_nodes"]
+    assert slurm_upgrade.unpacked(found["n1"]) == "/var/lib/gpucluster-slurm/upgrade/26.05.1-1"
+    assert slurm_upgrade.keeps_state(found["n1"])
+    assert slurm_upgrade.report(found["n1"]).endswith(
+        " head was not reached, and its slurmctld does not start with the previous release: run "
+        "gpucluster.slurm.upgrade again when the host is back."
+    )
+    # The run after that: only the controller that was dead has the previous release.
+    again = two_controllers(ansible_play_hosts=GROUPS["all"])
+    for host in again.values():
+        host.set(__slurm_upgrade_plan=PLAN | {"hosts": ["head"]})
+    assert slurm_upgrade.stages(again["n1"]) == []
+    assert slurm_upgrade.stages(again["head"]) == ["packages", "controllers"]
+    assert not slurm_upgrade.keeps_state(again["head"])
+    assert not slurm_upgrade.asks_controllers(again["n1"])
+
+
+NOT_LEFT_OUT = (
+    "head cannot be left out, by --limit or because it was not reached or is unsuitable: the database and the "
+    "controllers are upgraded first and together"
+)
+ALIVE: dict[str, tuple[dict[str, Any], str]] = {
+    "by --limit": ({"ansible_play_hosts_all": ["login", "n1", "n2"]}, NOT_LEFT_OUT),
+    "with the database": ({"slurm_database": "head"}, NOT_LEFT_OUT),
+    "while it serves": ({"__slurm_run": {"serving_controller": "head"}}, NOT_LEFT_OUT),
+    "with a slurmctld that runs": (
+        {"__slurm_upgrade_ping": {"stdout": PING.format(head="UP")}},
+        "head was not reached, but its slurmctld answers n1, and would go on with the previous release: make the host "
+        "reachable for Ansible, or stop slurmctld there",
+    ),
+    "without an answer": (
+        {"__slurm_upgrade_ping": {}},
+        "head was not reached, and n1 does not say whether its slurmctld answers (scontrol ping)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ALIVE)
+def test_a_controller_that_may_be_alive_is_not_left_out(case: str) -> None:
+    variables, expected = ALIVE[case]
+    assert slurm_upgrade.objections(two_controllers(**variables)["n1"]) == [expected]
+
+
+def test_a_controller_that_could_start_with_the_previous_release_is_not_left_out() -> None:
+    found = two_controllers()
+    found["n1"].say(files={})
+    assert slurm_upgrade.objections(found["n1"]) == [
+        "head was not reached, and its slurmctld could take control with the previous release when the host is back: "
+        "run gpucluster.slurm.site with all controllers first, which prevents such a start"
+    ]
 
 
 @pytest.mark.parametrize("timeout", [0, "0", 300, "3600", None, "INFINITE", 1e400])
@@ -138,11 +219,15 @@ def test_a_host_gets_the_files_of_the_packages_that_it_has() -> None:
     assert slurm_upgrade.packages(host.set(slurm_packages="schedmd")).packages == []
 
 
-def test_what_is_checked_before_is_unpacked_on_the_database_and_the_first_controller() -> None:
+def test_what_is_checked_before_is_unpacked_on_the_database_and_the_serving_controller() -> None:
     found = hosts(slurm_controllers=["n1", "n2"])
+    assert [name for name, host in found.items() if slurm_upgrade.keeps_state(host)] == ["n1"]
     directory = "/var/lib/gpucluster-slurm/upgrade/26.05.1-1"
     unpacked = {name: slurm_upgrade.unpacked(host) for name, host in found.items()}
     assert unpacked == {"head": directory, "login": "", "n1": directory, "n2": ""}
+    # A run that was killed may have had another serving controller.
+    left = {name: slurm_upgrade.unpacked_by_any_run(host) for name, host in found.items()}
+    assert left == {**unpacked, "n2": directory}
     assert slurm_upgrade.state_copy(found["n1"]) == (
         "/var/lib/gpucluster-slurm/upgrade/StateSaveLocation-before-26.05.1-1.tar"
     )

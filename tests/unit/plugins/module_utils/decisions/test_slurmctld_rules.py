@@ -15,7 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     slurmctld,
     state_directory,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MAIL_PROGRAM
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF, MAIL_PROGRAM
 from plain_host import GROUPS, PlainHost, cluster
 
 SECRETS = "/cluster/secrets/x"
@@ -27,6 +27,8 @@ IN_FORCE = {
     "absent": ["topology.conf"],
     "read_at_start": "values",
     "listed": "list",
+    "serial": "7 24.11.5",
+    "kept_hosts": ["head", "n1", "gone"],
     "actions": [],
 }
 
@@ -70,9 +72,18 @@ def test_a_controller_that_does_not_serve_gets_the_files_in_force() -> None:
     kept = files["/var/lib/gpucluster-slurm/good/slurm.conf"]
     assert (kept["mode"], kept["loaded"]) == ("0600", False)
     assert files["/var/lib/gpucluster-slurm/files"]["content"] == "list"
+    assert files["/var/lib/gpucluster-slurm/serial"]["content"] == "7 24.11.5"
+    assert files["/var/lib/gpucluster-slurm/hosts"]["content"] == "head\nn1\ngone\n"
     assert state_directory.UNIT in files
     assert slurmctld.service(hosts["n1"]).absent[0] == "/etc/slurm/topology.conf"
     assert "/etc/slurm/slurm.conf" not in paths(hosts["head"])
+
+
+def test_a_standby_of_another_origin_keeps_its_files_once() -> None:
+    hosts = two()
+    assert slurmctld.keeps_found_files(hosts["n1"])
+    assert not slurmctld.keeps_found_files(hosts["head"])
+    assert not slurmctld.keeps_found_files(hosts["n1"].say(files={KEPT_CONF: "0" * 64}))
 
 
 def test_without_files_in_force_slurmctld_stays_as_it_is() -> None:
@@ -81,6 +92,30 @@ def test_without_files_in_force_slurmctld_stays_as_it_is() -> None:
     assert not slurmctld.can_run(hosts["n1"])
     hosts["head"].set(__slurmctld_config=IN_FORCE)
     assert slurmctld.can_run(hosts["n1"])
+
+
+def test_a_host_that_is_no_controller_any_more_loses_its_slurmctld() -> None:
+    """It could take over. One that this collection has not installed is for a person."""
+    own = {"name": "x", "file": "/etc/slurm/slurm.conf", "by": "slurmctld"}
+    hosts = cluster()
+    assert not slurmctld.was_controller(hosts["login"])
+    hosts["login"].say(clusters={"found": [own], "daemons": []})
+    assert slurmctld.was_controller(hosts["login"])
+    unit, *files = slurmctld.stopped_files(hosts["login"])
+    assert unit == "/etc/systemd/system/slurmctld.service.d/gpucluster-*"
+    assert "/etc/slurm/slurm.conf" in files
+    assert "/etc/slurm/slurmdbd.conf" not in files
+    assert not slurmctld.was_controller(hosts["login"].set(slurm_controllers=["head", "login"]))
+    hosts["login"].set(slurm_controllers=["head"]).say(clusters={"found": [own], "daemons": ["slurmctld"]})
+    assert not slurmctld.was_controller(hosts["login"])
+
+
+def test_a_controller_that_was_started_may_have_to_take_over() -> None:
+    host = two()["n1"]
+    assert not slurmctld.waits_for_control(host)
+    assert not slurmctld.waits_for_control(host.set(__slurmctld_service={"actions": ["reload"]}))
+    assert slurmctld.waits_for_control(host.set(__slurmctld_service={"actions": ["enable", "start"]}))
+    assert not slurmctld.waits_for_control(cluster(__slurmctld_service={"actions": ["start"]})["head"])
 
 
 def test_check_mode_does_not_show_a_service_that_slurm_config_starts() -> None:
@@ -245,3 +280,28 @@ def test_nodes_without_own_files_need_no_comparison() -> None:
     assert not node_files.are_in_play(hosts["n1"])
     hosts["n2"].set(__slurmctld_own={"msg": "no answer"})
     assert node_files.are_in_play(hosts["n1"])
+
+
+@pytest.mark.parametrize(
+    ("states", "line"),
+    [
+        ({}, ""),
+        ({"head": "serves", "n1": "stands by"}, "The controller head serves; n1 stands by."),
+        (
+            {"head": "serves", "n1": "does not answer"},
+            "The controller head serves; slurmctld does not answer on n1.",
+        ),
+        (
+            {"head": "does not answer", "n1": "serves", "n2": "stands by"},
+            "The controller n1 serves in place of head; n2 stands by; slurmctld does not answer on head. Run "
+            "gpucluster.slurm.site when head can be reached: it then takes control back.",
+        ),
+        (
+            {"head": "does not answer", "n1": "stands by"},
+            "No controller serves: run gpucluster.slurm.doctor. slurmctld does not answer on head.",
+        ),
+    ],
+)
+def test_the_last_lines_of_a_run_say_which_controller_serves(states: dict[str, str], line: str) -> None:
+    assert slurmctld.serving_line(two(__slurm_run_ended={"controllers": states})["n1"]) == line
+    assert slurmctld.serving_line(two()["n1"]) == ""

@@ -52,6 +52,12 @@ SERVERS: dict[str, tuple[ClusterEvidence, ServerEvidence, str, str]] = {
         "slurmctld-down",
         "<= 10752 (StateSaveLocation has the state of another release of Slurm",
     ),
+    "a controller that was away during a change": (
+        ClusterEvidence(serving="head", controllers={"head": True, "spare": False}),
+        replace(WELL, daemons={**WELL.daemons, "slurmctld": DaemonState("inactive", True, "exec-condition")}),
+        "slurmctld-older-files",
+        "its files are older than those in force",
+    ),
     "slurmctld does not answer": (
         ClusterEvidence(answers=False, controllers={"head": False}),
         WELL,
