@@ -279,7 +279,7 @@ def _warnings(host: RunHost) -> Iterator[str]:
     controller = first_of(host, host["slurm_controllers"])
     if slurm_accounting.needs_own_user(host) and not own_value(controller, "slurm_accounting_users", None):
         yield (
-            "accounting.users: missing: with profile strict, sacct shows no job to a user who is in no account, not even "
+            "accounting.users: missing: with profile strict, sacct shows no job to a user without an account, not even "
             "an own one"
         )
 
