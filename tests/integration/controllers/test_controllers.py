@@ -44,7 +44,7 @@ OUTAGES = {
 }
 """Seconds without service that are allowed."""
 
-RESTART = {"MaxJobCount": 9000, "SlurmctldPidFile": "/var/log/slurm/slurmctld.pid"}
+RESTART = {"MaxJobCount": 9000, "SlurmctldPidFile": "/run/slurmctld/other.pid"}
 """Parameters of which the second one needs a restart of slurmctld."""
 
 LOAD = """\
