@@ -154,7 +154,8 @@ def site(lab: Lab, *arguments: str, playbook: str = "site") -> Run:
 def succeeded(run: Run, line: str) -> None:
     """The run has succeeded, and has said who serves."""
     assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
-    assert line in run.output
+    said = [result.get("msg") for _host, task, result in run.results if "which controller serves" in task]
+    assert line in run.output, said
 
 
 def job_runs(lab: Lab, job: str) -> None:
