@@ -19,8 +19,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence i
 DATABASES = ("mariadb", "mysql")
 """Units of databases; the second is often another name of the first."""
 
-NEAR_THE_LIMIT = 0.5
-"""The part of MaxDBDMsgs from which on slurmctld itself warns (slurmdbd_agent.c)."""
+MANY_MESSAGES = 5000
+"""Messages for a slurmdbd that answers: half of Slurm's least MaxDBDMsgs. It takes 1,000 at a time (slurmdbd_agent.c)."""
 
 NAMED = 10
 """Jobs that are named."""
@@ -109,8 +109,8 @@ def _dbd_silent(case: ServerCase) -> str:
 def _messages_wait(case: ServerCase) -> str:
     cluster = case.cluster
     waiting, limit = cluster.messages_waiting, cluster.messages_limit
-    many = limit and waiting >= limit * NEAR_THE_LIMIT
-    if "slurmdbd" not in case.duties or not (many or (waiting and cluster.slurmdbd_error)):
+    stays = waiting >= MANY_MESSAGES or (waiting and cluster.slurmdbd_error)
+    if "slurmdbd" not in case.duties or not stays:
         return ""
     then = "ends" if cluster.full_queue_ends_slurmctld else "discards those of steps, then each new one"
     down = [daemon.down_seconds for name, daemon in case.server.daemons.items() if name in ("slurmdbd", *DATABASES)]
@@ -126,7 +126,7 @@ def _messages_wait(case: ServerCase) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h"
+    return f"{max(seconds / 60, 1):.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h"
 
 
 def _messages_discarded(case: ServerCase) -> str:
@@ -156,11 +156,11 @@ def _clock(case: ServerCase) -> str:
 
 MESSAGES_WAITING = ServerCause(
     "messages-waiting",
-    "Messages with accounting records wait in slurmctld, because slurmdbd is away or slow.",
+    "Messages with accounting records wait in slurmctld, because slurmdbd is away, is slow or cannot write.",
     _messages_wait,
-    "Start slurmdbd and its database; slurmctld then sends all of them. Until then do not kill slurmctld: it saves"
-    " them only when it is stopped (systemctl stop). MaxDBDMsgs in slurm_conf can be raised meanwhile; each message"
-    " takes 16 KiB of its memory.",
+    "Read slurmdbd's log, and start it and its database; slurmctld then sends all of them. Until then do not kill"
+    " slurmctld: it saves them only when it is stopped (systemctl stop). MaxDBDMsgs in slurm_conf can be raised"
+    " meanwhile; each message takes 16 KiB of its memory.",
 )
 
 SERVER_CAUSES = (

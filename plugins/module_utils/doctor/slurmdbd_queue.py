@@ -13,10 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.daemon_facts import LENGTH
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, visible
-
-LENGTH = 300
-"""Characters of a line that are kept."""
 
 DISCARDED = re.compile(
     r"^.*(?:purge [1-9]\d* (?:step|job start) records|agent queue is full \(\d+\), discarding).*$", re.M

@@ -87,10 +87,10 @@ SERVERS: dict[str, tuple[ClusterEvidence, ServerEvidence, str, str]] = {
         "does not know them: 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 2 more",
     ),
     "messages for a slow database": (
-        replace(CLUSTER, messages_waiting=50_000, messages_limit=100_000),
+        replace(CLUSTER, messages_waiting=5000, messages_limit=100_000),
         WELL,
         "messages-waiting",
-        "50000 of at most 100000 messages for slurmdbd wait in slurmctld; at the limit slurmctld discards",
+        "5000 of at most 100000 messages for slurmdbd wait in slurmctld; at the limit slurmctld discards",
     ),
     "messages were discarded": (
         replace(CLUSTER, messages_discarded="[2026-11-27T14:41:30] error: agent queue is full (10000), discarding X"),
