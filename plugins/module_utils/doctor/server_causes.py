@@ -20,7 +20,7 @@ DATABASES = ("mariadb", "mysql")
 """Units of databases; the second is often another name of the first."""
 
 MANY_MESSAGES = 5000
-"""Messages for a slurmdbd that answers: half of Slurm's least MaxDBDMsgs. It takes 1,000 at a time (slurmdbd_agent.c)."""
+"""For a slurmdbd that answers: half of Slurm's least MaxDBDMsgs. It takes 1,000 at a time (slurmdbd_agent.c)."""
 
 NAMED = 10
 """Jobs that are named."""
