@@ -30,7 +30,7 @@ RECORDS = ["", ".0", ".1", ".batch", ".extern"]
 def submit(lab: Lab, command: str, *options: str) -> str:
     """A job of one core; its number."""
     given = f"timeout 60 sbatch --parsable --ntasks=1 --mem=100 --output=/dev/null {' '.join(options)}"
-    return lab.command(HEAD, f"{given} --wrap '{command}'")
+    return str(lab.command(HEAD, f"{given} --wrap '{command}'"))
 
 
 def wait_until_ended(lab: Lab, held: str) -> None:

@@ -83,7 +83,7 @@ def submit(lab: Lab, seconds: int, *options: str) -> str:
     """A job that runs, and whose start slurmctld has saved; its number."""
     script = f"echo $SLURM_JOB_ID begin >>{LEDGER}; sleep {seconds}; echo $SLURM_JOB_ID end >>{LEDGER}"
     given = f"timeout 60 sbatch --parsable --ntasks=1 --mem=100 --output=/dev/null {' '.join(options)}"
-    job = lab.command(HEAD, f"{given} --wrap '{script}'")
+    job = str(lab.command(HEAD, f"{given} --wrap '{script}'"))
     lab.wait_for(HEAD, f"timeout 60 squeue -h -j {job} -o %T", "RUNNING")
     time.sleep(10)  # slurmctld saves its state every 5 s
     return job

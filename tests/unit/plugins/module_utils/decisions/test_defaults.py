@@ -217,8 +217,8 @@ def test_a_full_queue_ends_no_slurmctld_unless_the_site_wants_it() -> None:
     assert parameters_of(slurm_defaults=2)["SlurmctldParameters"] == f"enable_configless,{discards}"
     own = {"SlurmctldParameters": ends}
     assert parameters_of(slurm_defaults=2, slurm_conf=own)["SlurmctldParameters"] == f"enable_configless,{ends}"
-    for variables in ({}, {"slurm_defaults": 2, "slurm_database": ""}):
-        assert "max_dbd" not in parameters_of(**variables)["SlurmctldParameters"]
+    without = (parameters_of(), parameters_of(slurm_defaults=2, slurm_database=""))
+    assert [found["SlurmctldParameters"] for found in without] == ["enable_configless"] * 2
 
 
 def test_values_of_generation_2() -> None:
