@@ -147,7 +147,7 @@ FAILURES = (
         "compute node",
         "its jobs end. Batch jobs run again from their beginning on other nodes; srun and salloc end as NODE_FAIL",
         "what these jobs have not written",
-        "jobs: `SlurmdTimeout`, then some minutes in the queue",
+        "jobs: `SlurmdTimeout`, 2 minutes of Slurm, and their time in the queue",
         "repair it; it returns by itself. One that has booted within `SlurmdTimeout` is to be resumed",
         ("tests/integration/faults/test_failures.py::test_a_lost_node",),
     ),
