@@ -46,7 +46,7 @@ daemons:
   description: The daemons by their units; units that the host does not have are left out.
   type: dict
   returned: always
-  sample: {slurmctld: {active: active, enabled: true, result: success, log: []}}
+  sample: {slurmctld: {active: active, enabled: true, result: success, down_seconds: 0.0, log: []}}
 full:
   description: Directories of the daemons in which nothing can be written, with the reason.
   type: list
@@ -69,6 +69,10 @@ cluster:
     proctrack: proctrack/cgroup
     return_to_service: "1"
     slurmdbd_error: ""
+    messages_waiting: 0
+    messages_limit: 100000
+    messages_discarded: ""
+    full_queue_ends_slurmctld: false
     runaway_jobs: []
 nodes:
   description:

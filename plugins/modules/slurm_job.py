@@ -448,7 +448,7 @@ def outcome(
             record = slurm.JobRecord(0, state=slurm.REFUSED, reason=submission.refusal)
         status, message = slurm.status_of(submission.job, record, waited)
         if job_id in ended and job_id not in final:
-            status, message = "failed", f"{record.state}, but sacct does not show its end within {ACCOUNTING_LAG} s"
+            status, message = "failed", f"{record.state}, but {slurm.NOT_BOOKED} within {ACCOUNTING_LAG} s"
         results.append(result_of(submission, record, status, message))
     add_node_states(results, wanted)
     return results

@@ -206,6 +206,21 @@ def max_array_size(target: Target) -> int | None:
     return count // 10 + 1 if count and site_value(target, "MaxJobCount", "") == "" else None
 
 
+WAITING_MESSAGES = 100_000
+"""Messages that may wait in slurmctld for slurmdbd.
+
+A job with one batch script has 7, and 2 more for each step of srun (Slurm 24.11), so these are 11,000 jobs or more: a
+weekend without a database. Each has a buffer of 16 KiB (MAX_DBD_MSG_LEN): 1.6 GiB, which a controller of 4 GiB has.
+"""
+
+
+def max_dbd_msgs(target: Target) -> int | None:
+    """MaxDBDMsgs; None if Slurm's own is enough: twice MaxJobCount, and four for each node."""
+    own = site_value(target, "MaxJobCount", "")
+    count = job_count(target) if own == "" else int(own) if str(own).isdecimal() else OWN_JOB_COUNT
+    return WAITING_MESSAGES if 2 * count < WAITING_MESSAGES else None
+
+
 def log_file_mib(pool_mib: int) -> int:
     """A quarter of the buffer pool, and no less than MariaDB's own value."""
     return max(pool_mib // 4, 96)
@@ -214,6 +229,10 @@ def log_file_mib(pool_mib: int) -> int:
 WINDOW = Follows("`bf_window`: the longest MaxTime; 7 days without a limit; 30 days at most", backfill_window)
 RESOLUTION = Follows("`bf_resolution`: 60 s for each day of bf_window", backfill_resolution)
 MAX_JOB_COUNT = Follows("ten for each CPU of the cluster, 10,000 to 200,000", max_job_count)
+MAX_DBD_MSGS = Follows(
+    f"{WAITING_MESSAGES:,}; none where Slurm's own is larger, with MaxJobCount from {WAITING_MESSAGES // 2:,} on",
+    max_dbd_msgs,
+)
 MAX_ARRAY_SIZE = Follows("a tenth of MaxJobCount, and 1", max_array_size)
 LOG_FILE = Follows(
     "a quarter of innodb_buffer_pool_size",

@@ -58,6 +58,7 @@ MAN = "slurm.conf(5)"
 CGROUP_MAN = "cgroup.conf(5)"
 DBD_MAN = "slurmdbd.conf(5)"
 CONTAINER_MAN = "job_container.conf(5)"
+AGENT = "src/plugins/accounting_storage/slurmdbd/slurmdbd_agent.c"
 GUIDE = "https://slurm.schedmd.com/accounting.html"
 
 OWN_PATH = "Role base creates the directory; logs are rotated there."
@@ -188,6 +189,16 @@ DEFAULTS: tuple[Default, ...] = (
         when.MAX_ARRAY_SIZE,
         "Slurm's 1,001 is a tenth of its MaxJobCount.",
         MAN,
+        generation=2,
+    ),
+    Default(
+        SLURM,
+        "MaxDBDMsgs",
+        when.MAX_DBD_MSGS,
+        "slurmctld discards what exceeds it while slurmdbd is away. Slurm's 20,000 are 2,500 jobs; 100,000 are 11,000 "
+        "jobs, and 1.6 GiB of memory.",
+        AGENT,
+        when.DATABASE,
         generation=2,
     ),
     Default(
@@ -364,6 +375,17 @@ DEFAULTS: tuple[Default, ...] = (
         MAN,
         when.STRICT_TRIGGERS,
         FIRST,
+    ),
+    Default(
+        SLURM,
+        "SlurmctldParameters",
+        "max_dbd_msg_action=discard",
+        "Slurm's own value. With `exit` slurmctld ends at MaxDBDMsgs, and does not start before slurmdbd: users would "
+        "lose the cluster, not reports.",
+        AGENT,
+        when.DATABASE,
+        OPTION,
+        generation=2,
     ),
     # -- cgroup.conf --------------------------------------------------------------------------------------------------
     Default(CGROUP, "ConstrainCores", True, CONFINED, CGROUP_MAN),

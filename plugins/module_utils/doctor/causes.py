@@ -340,7 +340,7 @@ MEASURED = (
     *(
         Cause(f"slurmd-{reason.cause}", f"slurmd does not start. {reason.means}", _by_log(reason), reason.remedy)
         for reason in log_reasons.LOG_REASONS
-        if reason.cause not in ("state", "state-release", "database-lost")
+        if reason.cause not in ("state", "state-release", "queue-full", "database-lost")
     ),
     Cause(
         "slurmd-failed",

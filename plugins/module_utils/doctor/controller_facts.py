@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.client import sco
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import daemon_facts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import daemon_facts, slurmdbd_queue
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.runaway_jobs import find_runaway_jobs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.slurmd_question import ask_slurmds
@@ -275,6 +275,10 @@ def gather(of_nodes: bool) -> ServerAnswer:
         "proctrack": conf.get("proctracktype", "proctrack/cgroup"),
         "return_to_service": conf.get("returntoservice", "0"),
         "slurmdbd_error": _check_slurmdbd(conf) if serving else "",
+        "messages_waiting": 0,
+        "messages_limit": slurmdbd_queue.read_limit(conf),
+        "messages_discarded": "",
+        "full_queue_ends_slurmctld": slurmdbd_queue.ends_slurmctld(conf),
         "runaway_jobs": [],
     }
     answer: ServerAnswer = {
@@ -285,9 +289,14 @@ def gather(of_nodes: bool) -> ServerAnswer:
         "node_options": {},
     }
     if cluster["answers"]:
-        if _has_slurmdbd(conf) and not cluster["slurmdbd_error"]:
-            cluster["runaway_jobs"] = find_runaway_jobs()
-        answer["nodes"], answer["node_options"] = _read_nodes(path, conf, [*controllers])
+        log_file = conf.get("slurmctldlogfile", "")
+        log = daemon_facts.read_tail(log_file) if log_file else daemon_facts.read_journal("slurmctld")
+        if _has_slurmdbd(conf):
+            waiting = slurmdbd_queue.count_waiting()
+            cluster["messages_waiting"] = waiting or 0
+            cluster["messages_discarded"] = slurmdbd_queue.find_discarded(log)
+            cluster["runaway_jobs"] = [] if cluster["slurmdbd_error"] else find_runaway_jobs(waiting)
+        answer["nodes"], answer["node_options"] = _read_nodes(path, conf, [*controllers], log)
     return answer
 
 
@@ -309,15 +318,15 @@ def _check_slurmdbd(conf: Settings) -> str:
     return " ".join(answer.message.split()) if answer.status or not answer.output.strip() else ""
 
 
-def _read_nodes(path: str, conf: Settings, controllers: Sequence[str]) -> tuple[list[SlurmNode], NodeOptions]:
-    """The nodes that are not well, and the options of slurm_doctor_node_info. Raises CommandError."""
-    log_file = conf.get("slurmctldlogfile", "")
+def _read_nodes(path: str, conf: Settings, controllers: Sequence[str], log: str) -> tuple[list[SlurmNode], NodeOptions]:
+    """The nodes that are not well, and the options of slurm_doctor_node_info. Raises CommandError.
+
+    log: the end of slurmctld's log.
+    """
     records = scontrol.show("node")
     started = {record["NodeName"]: record.get("SlurmdStartTime", "") for record in records}
-    log = group_log_by_node(
-        daemon_facts.read_tail(log_file) if log_file else daemon_facts.read_journal("slurmctld"), started
-    )
-    sick = find_sick_nodes(records, conf, read_text(f"{os.path.dirname(path)}/gres.conf"), log)
+    lines = group_log_by_node(log, started)
+    sick = find_sick_nodes(records, conf, read_text(f"{os.path.dirname(path)}/gres.conf"), lines)
     jobs = group_jobs_by_node(output(SQUEUE)) if sick else {}
     sick = [replace(each, jobs=tuple(jobs.get(each.name, ()))) for each in sick]
     options: NodeOptions = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
@@ -39,19 +40,25 @@ PREFIX = re.compile(r"^\[[^\]]*\]\s*|^slurm(?:d|ctld|dbd): |^\S+\[\d+\]: |^munge
 ATTEMPT = re.compile(r"(?:: No error)?, attempt number -?\d+$")
 """The number at the end of a line (`xgetaddrinfo` in src/common/util-net.c). The attempts would fill the lines."""
 
-PROPERTIES = "--property=Id,LoadState,ActiveState,UnitFileState,Result"
+PROPERTIES = "--property=Id,LoadState,ActiveState,UnitFileState,Result,ActiveExitTimestampMonotonic"
 
 
-def read_units(shown: str) -> dict[str, DaemonRecord]:
-    """The units in the output of `systemctl show`, by their names without suffix, without those that are missing."""
+def read_units(shown: str, now: float) -> dict[str, DaemonRecord]:
+    """The units in the output of `systemctl show`, by their names without suffix, without those that are missing.
+
+    now: the monotonic clock of the host.
+    """
     found: dict[str, DaemonRecord] = {}
     for block in shown.strip().split("\n\n"):
         unit = dict(line.partition("=")[::2] for line in block.split("\n"))
         if unit.get("LoadState", "not-found") != "not-found":
+            stopped = int(unit.get("ActiveExitTimestampMonotonic") or 0) / 1e6
+            active = unit.get("ActiveState", "")
             found[unit["Id"].removesuffix(".service")] = {
-                "active": unit.get("ActiveState", ""),
+                "active": active,
                 "enabled": unit.get("UnitFileState", "").startswith(("enabled", "static", "alias", "generated")),
                 "result": unit.get("Result", ""),
+                "down_seconds": max(now - stopped, 0.0) if stopped and active != "active" else 0.0,
                 "log": [],
             }
     return found
@@ -98,7 +105,7 @@ def read_daemons(logs: Mapping[str, str]) -> dict[str, DaemonRecord]:
     logs: the file of each daemon's log; empty if it has none.
     """
     shown = run(["systemctl", "show", PROPERTIES, *(f"{unit}.service" for unit in logs)], seconds=SECONDS)
-    found = read_units(shown.output)
+    found = read_units(shown.output, time.monotonic())
     for unit, daemon in found.items():
         path = logs.get(unit, "")
         daemon["log"] = find_errors(read_tail(path)) if path else []

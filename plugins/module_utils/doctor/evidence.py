@@ -117,6 +117,8 @@ class DaemonState:
     """Why it has ended, as systemd names it, such as oom-kill."""
     log: tuple[str, ...] = ()
     """Its last errors, the newest one last."""
+    down_seconds: float = 0
+    """For how long it has not run; 0 if it runs, or if nobody knows."""
 
     @property
     def runs(self) -> bool:
@@ -214,6 +216,14 @@ class ClusterEvidence:
     return_to_service: str = ""
     slurmdbd_error: str = ""
     """Why slurmdbd does not answer; empty if it does, or if the cluster has none."""
+    messages_waiting: int = 0
+    """The messages for slurmdbd that wait in slurmctld."""
+    messages_limit: int = 0
+    """How many may wait (MaxDBDMsgs); 0 if it is not known."""
+    messages_discarded: str = ""
+    """The last line of slurmctld's log about messages that it has discarded."""
+    full_queue_ends_slurmctld: bool = False
+    """Whether slurmctld ends at the limit instead of discarding messages."""
     runaway_jobs: tuple[str, ...] = ()
     """The numbers of jobs without an end in the database that slurmctld does not know."""
     clock_offset: float = 0

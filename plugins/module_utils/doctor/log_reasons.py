@@ -109,6 +109,12 @@ LOG_REASONS = (
         "Check StateSaveLocation: its mount, its owner, and whose state it has; restore.yml puts back a lost one.",
     ),
     _reason(
+        "queue-full",
+        r"agent queue is full \(\d+\), not continuing",
+        "MaxDBDMsgs messages wait for slurmdbd, and max_dbd_msg_action=exit ends slurmctld then.",
+        "Start slurmdbd, or raise MaxDBDMsgs, then start slurmctld.",
+    ),
+    _reason(
         "database-lost",
         r"mysql.*(?:can't connect|connection refused|access denied|gone away|unknown database)|mysql_real_connect",
         "slurmdbd does not reach the database, or the database refuses it.",

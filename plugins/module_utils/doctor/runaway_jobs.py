@@ -9,9 +9,6 @@ takes this back unless the answer is yes (`sacctmgr_list_runaway_jobs` in src/sa
 
 from __future__ import annotations
 
-import re
-import time
-
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer, run
 
 SACCT = ["sacct", "--allusers", "--allocations", "--local", "--noheader", "--parsable2", "--format=JobIDRaw"]
@@ -23,25 +20,13 @@ SQUEUE = ["squeue", "--all", "--states=all", "--noheader", "--format=%A"]
 
 SECONDS = 60
 
-PAUSES = (0, *[1] * 9)
-"""Seconds before each question: the queue of a busy slurmctld is empty now and then."""
 
-
-def find_runaway_jobs() -> list[str]:
-    """The numbers of these jobs, as far as they can be known: none while slurmdbd waits for records of slurmctld.
+def find_runaway_jobs(waiting: int | None) -> list[str]:
+    """The numbers of these jobs, as far as they can be known: none while messages wait in slurmctld for slurmdbd.
 
     The database is asked first, so that a job that begins or ends meanwhile is known to slurmctld.
     """
-    for pause in PAUSES:
-        time.sleep(pause)
-        if has_sent_records(run(["sdiag"], seconds=SECONDS)):
-            return compare_jobs(run(SACCT, seconds=SECONDS), run(SQUEUE, seconds=SECONDS))
-    return []
-
-
-def has_sent_records(answer: Answer) -> bool:
-    """Whether slurmdbd has all records of slurmctld, by the answer of sdiag(1)."""
-    return bool(re.search(r"^DBD Agent queue size:\s*0\s*$", answer.output, re.MULTILINE))
+    return compare_jobs(run(SACCT, seconds=SECONDS), run(SQUEUE, seconds=SECONDS)) if waiting == 0 else []
 
 
 def compare_jobs(database: Answer, slurmctld: Answer) -> list[str]:

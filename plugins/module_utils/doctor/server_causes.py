@@ -22,6 +22,9 @@ DATABASES = ("mariadb", "mysql")
 OLDER_FILES = "exec-condition"
 """systemd's Result of a slurmctld whose ExecCondition (role slurmctld) has found older files (systemd.exec(5))."""
 
+MANY_MESSAGES = 5000
+"""For a slurmdbd that answers: half of Slurm's least MaxDBDMsgs. It takes 1,000 at a time (slurmdbd_agent.c)."""
+
 NAMED = 10
 """Jobs that are named."""
 
@@ -116,6 +119,35 @@ def _dbd_silent(case: ServerCase) -> str:
     return f"slurmdbd runs, but does not answer: {error}{case.last_error('slurmdbd')}" if here and error else ""
 
 
+def _messages_wait(case: ServerCase) -> str:
+    cluster = case.cluster
+    waiting, limit = cluster.messages_waiting, cluster.messages_limit
+    stays = waiting >= MANY_MESSAGES or (waiting and cluster.slurmdbd_error)
+    if "slurmdbd" not in case.duties or not stays:
+        return ""
+    then = "ends" if cluster.full_queue_ends_slurmctld else "discards those of steps, then each new one"
+    down = [daemon.down_seconds for name, daemon in case.server.daemons.items() if name in ("slurmdbd", *DATABASES)]
+    since = max(down, default=0)
+    if limit and waiting >= limit - 1:
+        when = f"this is the limit, and slurmctld {then}"
+    elif limit and since:
+        left = _duration((limit - waiting) * since / waiting)
+        when = f"at the rate of the last {_duration(since)}, the limit is reached in {left}; slurmctld then {then}"
+    else:
+        when = f"at the limit slurmctld {then}"
+    return f"{waiting}{f' of at most {limit}' if limit else ''} messages for slurmdbd wait in slurmctld; {when}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(seconds / 60, 1):.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h"
+
+
+def _messages_discarded(case: ServerCase) -> str:
+    line = case.cluster.messages_discarded
+    here = line and case.name == case.cluster.serving
+    return f"slurmctld has discarded messages for slurmdbd: {line}" if here else ""
+
+
 def _runaway_jobs(case: ServerCase) -> str:
     jobs = case.cluster.runaway_jobs
     if not jobs or case.name != case.cluster.serving:
@@ -134,6 +166,15 @@ def _clock(case: ServerCase) -> str:
     where = "ahead of" if seconds > 0 else "behind"
     return f"the clock is {abs(seconds):.0f} s {where} the control host's" if abs(seconds) >= CLOCK else ""
 
+
+MESSAGES_WAITING = ServerCause(
+    "messages-waiting",
+    "Messages with accounting records wait in slurmctld, because slurmdbd is away, is slow or cannot write.",
+    _messages_wait,
+    "Read slurmdbd's log, and start it and its database; slurmctld then sends all of them. Until then do not kill"
+    " slurmctld: it saves them only when it is stopped (systemctl stop). MaxDBDMsgs in slurm_conf can be raised"
+    " meanwhile; each message takes 16 KiB of its memory.",
+)
 
 SERVER_CAUSES = (
     ServerCause(
@@ -174,7 +215,7 @@ SERVER_CAUSES = (
     ),
     ServerCause(
         "slurmdbd-down",
-        "slurmdbd does not run; slurmctld keeps the accounting records meanwhile.",
+        "slurmdbd does not run; slurmctld keeps up to MaxDBDMsgs messages with accounting records meanwhile.",
         _down("slurmdbd"),
         "Correct what its log says, then start it (systemctl start slurmdbd).",
     ),
@@ -183,6 +224,14 @@ SERVER_CAUSES = (
         "slurmdbd runs, but does not answer.",
         _dbd_silent,
         "Check the database, and read slurmdbd's log.",
+    ),
+    MESSAGES_WAITING,
+    ServerCause(
+        "messages-discarded",
+        "slurmctld has discarded messages, because slurmdbd was away for too long; the database lacks steps and jobs.",
+        _messages_discarded,
+        "Start slurmdbd; then run sacctmgr show runawayjobs for jobs without an end. Reports have too little usage"
+        " since the first such line of slurmctld's log. Raise MaxDBDMsgs if this can happen again.",
     ),
     ServerCause(
         "runaway-jobs",

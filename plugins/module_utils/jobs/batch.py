@@ -23,6 +23,9 @@ REFUSED = "REFUSED"
 UNKNOWN = "UNKNOWN"
 """Our state of a job that slurmctld has forgotten (`MinJobAge`) before anybody saw its end."""
 
+NOT_BOOKED = "sacct does not show its end"
+"""A part of the message about a job that has ended, and whose end is not in the database."""
+
 WORKING = re.compile(r"(idle|allocated|mixed|completing|planned)[~^#%$@+-]?( \(.*)?")
 """sinfo's states of a node that takes jobs, sooner or later. Not so `idle*`, which does not respond."""
 

@@ -14,8 +14,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_t
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import is_yes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import by_reason
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_causes import MESSAGES_WAITING
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import environment_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.batch import why_waiting
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.batch import NOT_BOOKED, why_waiting
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
@@ -332,9 +333,9 @@ OUT = re.compile(r"(?:drain|down)\S* by (.+?) \((.*)\)", re.DOTALL)
 
 
 def remedies(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The known causes, with their remedies: nodes for which jobs have waited in vain, with doctor's texts, and MPI.
+    """The known causes, with their remedies: nodes for which jobs have waited in vain, MPI, and a missing database.
 
-    Equal nodes are folded.
+    The texts are doctor's. Equal nodes are folded.
     """
     jobs = [*jobs]
     nodes: dict[str, dict[str, None]] = {}
@@ -344,9 +345,12 @@ def remedies(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
                 cause = by_reason(found[2], found[1])
                 nodes.setdefault(f"{cause.means} {cause.remedy}", {})[name] = None
     mpi = [job["exit_code"] for job in jobs if job["name"] == "mpi" and not job["ok"]]
+    booked = not any(NOT_BOOKED in job.get("message", "") for job in jobs)
+    unsent = [] if booked else [f"{MESSAGES_WAITING.means} {MESSAGES_WAITING.remedy}"]
     return [
         *(f"{fold([*names])}: {text}" for text, names in nodes.items()),
         *(f"mpi: {MPI_FAILURES[code]}" for code in mpi if code in MPI_FAILURES),
+        *unsent,
     ]
 
 

@@ -246,6 +246,7 @@ class DaemonRecord(TypedDict):
     active: Annotated[str, Pattern("[a-z]*")]
     enabled: bool
     result: Annotated[str, Pattern("[a-z-]*")]
+    down_seconds: Seconds
     log: FewLines
 
 
@@ -263,6 +264,10 @@ class ClusterRecord(TypedDict):
     proctrack: Line
     return_to_service: Line
     slurmdbd_error: Text
+    messages_waiting: Number32
+    messages_limit: Number32
+    messages_discarded: Line
+    full_queue_ends_slurmctld: bool
     runaway_jobs: Annotated[list[Annotated[str, Pattern("[0-9]+")]], Most(MANY)]
 
 

@@ -137,6 +137,9 @@ def test_a_user_whom_a_host_does_not_know_is_named(site: Lab) -> None:
     run = compared(site)
     assert (run.rc, run.failed) == (0, {})
     assert said(run) == [f"{node}: users of the policy who do not exist: ulla, veit"]
+    # slurmctld sends the ids of a job's user (disable_send_gids, slurm.conf(5)).
+    srun = f"cd /tmp && runuser -u ulla -- timeout 60 srun --nodelist={node} --mem=100 id --user"
+    assert site.command(expand(site.cluster["login"])[-1], srun) == str(USERS["ulla"])
     site.command(node, "systemctl start sssd")
     know(site, node)
 

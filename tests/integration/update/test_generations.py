@@ -116,6 +116,7 @@ def test_a_check_shows_the_newer_defaults(lab: Lab) -> None:
         "slurm.conf EnforcePartLimits",
         "slurm.conf JobCompType",
         "slurm.conf JobCompLoc",
+        "slurm.conf MaxDBDMsgs",
         "slurm.conf AccountingStorageTRES",
         "slurm.conf PriorityWeightPartition",
         "slurm.conf PriorityFlags",
@@ -123,6 +124,7 @@ def test_a_check_shows_the_newer_defaults(lab: Lab) -> None:
         "slurm.conf SchedulerParameters",
         "slurm.conf SchedulerParameters",
         "slurm.conf LaunchParameters",
+        "slurm.conf SlurmctldParameters",
         "zz-gpucluster-slurm.cnf innodb_log_file_size",
     ]
     assert "slurm.conf ResumeTimeout: not set -> 600 with defaults: 2. With Slurm's 60 s, a server that" in lines
@@ -144,6 +146,7 @@ def test_a_site_accepts_the_second_generation_while_jobs_run(lab: Lab, tmp_path:
     assert accepted.playbook("site", "--skip-tags=validate").changed == {}
     assert accepted.playbook("site", "--check", "--skip-tags=validate").changed == {}
     assert shown(lab, "ResumeTimeout") == "600 sec"
+    assert shown(lab, "MaxDBDMsgs") == "100000"
     assert shown(lab, "SrunPortRange") == "61000-63000"
     assert shown(lab, "JobCompType") in ("jobcomp/none", "(null)")
     assert shown(lab, "LaunchParameters").split(",").count("use_interactive_step") == 1

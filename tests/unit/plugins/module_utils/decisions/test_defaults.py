@@ -192,6 +192,35 @@ def test_the_size_of_arrays_is_left_to_a_site_that_limits_jobs() -> None:
     assert "MaxArraySize" not in parameters_of(**GPU_CLUSTER | large)
 
 
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "100000"),
+        ({"slurm_conf": {"MaxJobCount": 40000}}, "100000"),
+        ({"slurm_conf": {"MaxJobCount": 50000}}, None),
+        ({"slurm_conf": {"MaxJobCount": None}, "slurm_nodes": [{"hosts": "n[1-99]", "hardware": "cpu"}]}, "100000"),
+        ({"slurm_nodes": [{"hosts": "n[1-99]", "hardware": "cpu"}]}, None),
+        ({"slurm_conf": {"MaxDBDMsgs": 20000}}, "20000"),
+        ({"slurm_database": ""}, None),
+        ({"slurm_defaults": 1}, None),
+    ],
+)
+def test_messages_wait_for_slurmdbd_in_numbers_that_slurm_itself_would_allow_or_more(
+    variables: dict[str, Any], expected: str | None
+) -> None:
+    """Slurm's own number is twice MaxJobCount, and four for each node."""
+    assert parameters_of(**GPU_CLUSTER | variables).get("MaxDBDMsgs") == expected
+
+
+def test_a_full_queue_ends_no_slurmctld_unless_the_site_wants_it() -> None:
+    discards, ends = "max_dbd_msg_action=discard", "max_dbd_msg_action=exit"
+    assert parameters_of(slurm_defaults=2)["SlurmctldParameters"] == f"enable_configless,{discards}"
+    own = {"SlurmctldParameters": ends}
+    assert parameters_of(slurm_defaults=2, slurm_conf=own)["SlurmctldParameters"] == f"enable_configless,{ends}"
+    without = (parameters_of(), parameters_of(slurm_defaults=2, slurm_database=""))
+    assert [found["SlurmctldParameters"] for found in without] == ["enable_configless"] * 2
+
+
 def test_values_of_generation_2() -> None:
     old, new = parameters_of(), parameters_of(slurm_defaults=2)
     assert (old["EnforcePartLimits"], new["EnforcePartLimits"]) == ("ALL", "ANY")
@@ -239,11 +268,13 @@ def test_all_changes_of_the_newest_generation_are_shown() -> None:
         "slurm.conf EnforcePartLimits",
         "slurm.conf JobCompType",
         "slurm.conf JobCompLoc",
+        "slurm.conf MaxDBDMsgs",
         "slurm.conf AccountingStorageTRES",
         "slurm.conf PriorityFlags",
         "slurm.conf TRESBillingWeights",
         "slurm.conf SchedulerParameters",
         "slurm.conf SchedulerParameters",
         "slurm.conf LaunchParameters",
+        "slurm.conf SlurmctldParameters",
         "zz-gpucluster-slurm.cnf innodb_log_file_size",
     ]

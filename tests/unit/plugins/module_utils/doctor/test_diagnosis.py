@@ -44,6 +44,15 @@ SERVERS: dict[str, tuple[ClusterEvidence, ServerEvidence, str, str]] = {
         "slurmctld-down",
         "MISMATCH. (slurmctld cannot use its state directory",
     ),
+    "slurmctld with a full queue": (
+        ClusterEvidence(answers=False, controllers={"head": False}),
+        server(
+            "slurmctld",
+            "fatal: agent queue is full (100000), not continuing until slurmdbd is able to process messages.",
+        ),
+        "slurmctld-down",
+        "messages. (MaxDBDMsgs messages wait for slurmdbd",
+    ),
     "slurmctld of another release": (
         ClusterEvidence(answers=False, controllers={"head": False}),
         server(
@@ -83,6 +92,18 @@ SERVERS: dict[str, tuple[ClusterEvidence, ServerEvidence, str, str]] = {
         "runaway-jobs",
         "does not know them: 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 2 more",
     ),
+    "messages for a slow database": (
+        replace(CLUSTER, messages_waiting=5000, messages_limit=100_000),
+        WELL,
+        "messages-waiting",
+        "5000 of at most 100000 messages for slurmdbd wait in slurmctld; at the limit slurmctld discards",
+    ),
+    "messages were discarded": (
+        replace(CLUSTER, messages_discarded="[2026-11-27T14:41:30] error: agent queue is full (10000), discarding X"),
+        WELL,
+        "messages-discarded",
+        "[2026-11-27T14:41:30] error: agent queue is full",
+    ),
     "database": (CLUSTER, server("mariadb"), "database-down", "mariadb does not run"),
     "full": (CLUSTER, replace(WELL, full=("/var/log has no space left",)), "server-full", "/var/log"),
     "clock": (CLUSTER, replace(WELL, clock_offset=-90.0), "server-clock", "90 s behind"),
@@ -95,6 +116,64 @@ def test_a_fault_of_a_server_is_named(name: str) -> None:
     said = {each.name: what for each, what in server_causes(ServerCase("head", facts, cluster, ALL))}
     assert [*said] == [cause]
     assert text in said[cause]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "limit", "down", "exits", "expected"),
+    [
+        (0, 100_000, "slurmdbd", False, ""),
+        (
+            700,
+            100_000,
+            "slurmdbd",
+            False,
+            "; at the rate of the last 2 h, the limit is reached in 284 h; slurmctld then discards",
+        ),
+        (
+            700,
+            100_000,
+            "mariadb",
+            False,
+            "; at the rate of the last 2 h, the limit is reached in 284 h; slurmctld then discards",
+        ),
+        (
+            90_000,
+            100_000,
+            "slurmdbd",
+            False,
+            "; at the rate of the last 2 h, the limit is reached in 13 min; slurmctld then",
+        ),
+        (700, 100_000, "", False, "; at the limit slurmctld discards those of steps, then each new one"),
+        (700, 100_000, "slurmdbd", True, "284 h; slurmctld then ends"),
+        (700, 0, "slurmdbd", False, "700 messages for slurmdbd wait in slurmctld; at the limit slurmctld"),
+        (
+            99_999,
+            100_000,
+            "slurmdbd",
+            False,
+            "; this is the limit, and slurmctld discards those of steps, then each new one",
+        ),
+    ],
+)
+def test_waiting_messages_are_named_with_the_time_that_is_left(
+    waiting: int, limit: int, down: str, exits: bool, expected: str
+) -> None:
+    """The rate is known from the time since slurmdbd or its database has stopped."""
+    cluster = replace(
+        CLUSTER,
+        slurmdbd_error="Connection refused",
+        messages_waiting=waiting,
+        messages_limit=limit,
+        full_queue_ends_slurmctld=exits,
+    )
+    stopped = DaemonState("inactive", down_seconds=7200.0)
+    facts = replace(WELL, daemons={**WELL.daemons, down: stopped}) if down else WELL
+    said = {each.name: what for each, what in server_causes(ServerCase("db", facts, cluster, ("slurmdbd", "database")))}
+    assert expected in said.get("messages-waiting", "")
+    assert ("messages-waiting" in said) == bool(expected)
+    assert "messages-waiting" not in {
+        each.name for each, _what in server_causes(ServerCase("head", facts, cluster, ()))
+    }
 
 
 def test_each_cause_of_servers_has_a_case() -> None:

@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import (
     node_facts,
     runaway_jobs,
     slurmd_question,
+    slurmdbd_queue,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import result_errors
@@ -37,6 +38,7 @@ LoadState=loaded
 ActiveState=failed
 UnitFileState=enabled
 Result=exit-code
+ActiveExitTimestampMonotonic=940000000
 
 Id=sackd.service
 LoadState=not-found
@@ -49,14 +51,17 @@ LoadState=loaded
 ActiveState=active
 UnitFileState=disabled
 Result=success
+ActiveExitTimestampMonotonic=940000000
 """
 
 
 def test_units() -> None:
-    assert daemon_facts.read_units(SHOWN) == {
-        "slurmd": {"active": "failed", "enabled": True, "result": "exit-code", "log": []},
-        "mariadb": {"active": "active", "enabled": False, "result": "success", "log": []},
+    assert daemon_facts.read_units(SHOWN, now=1000.0) == {
+        "slurmd": {"active": "failed", "enabled": True, "result": "exit-code", "down_seconds": 60.0, "log": []},
+        "mariadb": {"active": "active", "enabled": False, "result": "success", "down_seconds": 0.0, "log": []},
     }
+    never = SHOWN.replace("=940000000", "=0")  # since the boot
+    assert daemon_facts.read_units(never, now=1000.0)["slurmd"]["down_seconds"] == 0.0
 
 
 def test_errors_of_a_log() -> None:
@@ -250,11 +255,34 @@ def test_runaway_jobs(
     monkeypatch: pytest.MonkeyPatch, database: Answer, slurmctld: Answer, queues: tuple[str, ...], found: list[str]
 ) -> None:
     """Not while records of slurmctld are on their way to slurmdbd, and not if one of the two gives no answer."""
-    sdiag = [Answer(0, f"Server thread count: 1\nDBD Agent queue size: {queue}\n\n", "") for queue in queues]
-    answers = {"sdiag": iter(sdiag), "sacct": iter([database]), "squeue": iter([slurmctld])}
-    monkeypatch.setattr(runaway_jobs, "run", lambda command, **_: next(answers[command[0]]))
-    monkeypatch.setattr(runaway_jobs, "PAUSES", (0,) * len(queues))
-    assert runaway_jobs.find_runaway_jobs() == found
+    sdiag = iter([Answer(0, f"Server thread count: 1\nDBD Agent queue size: {queue}\n\n", "") for queue in queues])
+    answers = {"sacct": database, "squeue": slurmctld}
+    monkeypatch.setattr(runaway_jobs, "run", lambda command, **_: answers[command[0]])
+    monkeypatch.setattr(slurmdbd_queue, "run", lambda *_, **__: next(sdiag))
+    monkeypatch.setattr(slurmdbd_queue, "PAUSES", (0,) * len(queues))
+    assert runaway_jobs.find_runaway_jobs(slurmdbd_queue.count_waiting()) == found
+
+
+def test_without_an_answer_of_sdiag_nobody_knows_whether_messages_wait() -> None:
+    assert slurmdbd_queue.read_waiting("sdiag: error: Unable to contact slurm controller") is None
+    assert runaway_jobs.find_runaway_jobs(None) == []
+
+
+FULL_QUEUE = """\
+[2026-11-27T14:41:22.809] error: agent queue filling (5000), MaxDBDMsgs=10000, RESTART SLURMDBD NOW
+[2026-11-27T14:41:30.020] accounting_storage/slurmdbd: _max_dbd_msg_action: purge 92 step records
+[2026-11-27T14:41:30.021] accounting_storage/slurmdbd: _max_dbd_msg_action: purge 0 step records
+"""
+"""Of Slurm 24.11."""
+
+
+def test_messages_that_slurmctld_has_discarded() -> None:
+    discarded = "[2026-11-27T14:41:36.799] error: agent queue is full (10000), discarding DBD_JOB_START:1425 request"
+    earlier = "[2026-11-27T14:41:30.030] accounting_storage/slurmdbd: purge 7 job start records"  # until 24.05
+    for line in (discarded, earlier):
+        assert slurmdbd_queue.find_discarded(f"{FULL_QUEUE}{line}\nother\n") == line
+    assert "purge 92 step records" in slurmdbd_queue.find_discarded(FULL_QUEUE)
+    assert slurmdbd_queue.find_discarded(FULL_QUEUE.replace("92", "0")) == ""
 
 
 def test_mounts_that_are_missing() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.batch import NOT_BOOKED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 HARDWARE = {"t4": {"gres": [{"name": "gpu", "type": "t4", "file": "/dev/nvidia[0-1]"}]}, "cpu": {}}
@@ -43,6 +44,13 @@ def test_an_mpi_program_runs_in_the_first_partition_with_two_nodes() -> None:
     assert jobs["mpi"] == {"name": "mpi", **mpi}
     for fewer, script in ((partitions[:1], "#!/bin/sh\n"), (partitions, "")):
         assert "mpi" not in {job["name"] for job in validation.validation_jobs(fewer, NODES, HARDWARE, {}, {}, script)}
+
+
+def test_a_job_that_the_database_lacks_is_explained() -> None:
+    message = f"COMPLETED, but {NOT_BOOKED} within 60 s"
+    job = {"name": "one", "status": "failed", "node_states": {}, "reason": "", "message": message}
+    (said,) = validation.validation_summary([job, job | {"name": "two"}], [])["remedies"]
+    assert said.startswith("Messages with accounting records wait in slurmctld")
 
 
 def test_a_failed_mpi_program_is_explained() -> None:

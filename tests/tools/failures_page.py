@@ -1,0 +1,266 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write docs/admin/failures.md from the table of failures.    usage: python tests/tools/failures_page.py [--check]
+
+Each row has a test that shows it; tests/unit/test_failures_page.py looks it up. With --check nothing is written, and
+the exit status is 1 if the page is not current.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from generated_files import run
+
+PAGE = Path(__file__).parents[2] / "docs/admin/failures.md"
+
+HEAD = """# What each failure does to users
+
+<!-- `make docs` writes this page from tests/tools/failures_page.py -->
+
+Running jobs go on, unless a row says otherwise. [doctor](doctor.md) finds the cause and names the remedy. The
+collection sets `SlurmctldTimeout` to 120 s and `SlurmdTimeout` to 300 s. A daemon that was killed or has crashed starts
+again after some seconds. Figures of messages are of Slurm 24.11.
+
+| Failure | Users see | Lost | For how long | What to do | Shown by |
+|---|---|---|---|---|---|
+"""
+
+FAULTS = "tests/integration/faults/test_failures.py::test_a_failure_of_a_daemon_or_disk"
+DOCTOR = "tests/integration/doctor/test_doctor.py::test_each_fault_is_named_and_nothing_is_changed"
+TWO = "tests/integration/default/test_two_controllers.py"
+AWAY = "tests/integration/faults/test_database_away.py"
+HARD_STOP = "[the last seconds](recovery.md#what-a-hard-stop-of-a-controller-loses) if it was killed; else nothing"
+
+
+class Failure(NamedTuple):
+    """A row of the page. tests: the tests that show it, as pytest names them, with or without a parameter."""
+
+    failure: str
+    users_see: str
+    lost: str
+    how_long: str
+    remedy: str
+    tests: tuple[str, ...]
+
+
+FAILURES = (
+    Failure(
+        "slurmctld, one controller",
+        'each command fails after 10 s: "Unable to contact slurm controller". No job starts. Nodes report ended jobs '
+        "again every 15 s until slurmctld answers",
+        HARD_STOP,
+        "until it runs",
+        "start it (`systemctl start slurmctld`)",
+        (f"{FAULTS}[slurmctld]", "tests/integration/single/test_single.py::test_daemons_that_are_killed_start_again"),
+    ),
+    Failure(
+        "slurmctld of the primary, with a standby",
+        "commands wait, then go on",
+        HARD_STOP,
+        "`SlurmctldTimeout`",
+        "start it; it takes control back",
+        (f"{TWO}::test_the_primary_comes_back_with_every_change",),
+    ),
+    Failure(
+        "slurmdbd",
+        "`sacct`, `sacctmgr` and `sreport` fail. Jobs start and end, with the limits and shares of before",
+        "nothing up to `MaxDBDMsgs` messages (7 for a job, 2 for each srun in it); then steps and jobs in reports. All "
+        "that wait, if slurmctld is killed meanwhile",
+        "until it runs; then 20 s for 10,000 messages",
+        "start it; `messages-waiting` of doctor has the time that is left",
+        (
+            f"{AWAY}::test_below_the_limit_no_record_is_lost",
+            f"{AWAY}::test_above_the_limit_the_loss_is_named",
+        ),
+    ),
+    Failure(
+        "MariaDB",
+        'as slurmdbd: "Problem talking to the database"',
+        "as slurmdbd",
+        "until it runs",
+        "start it, and slurmdbd",
+        (f"{FAULTS}[MariaDB]", f"{FAULTS}[jobs without MariaDB]"),
+    ),
+    Failure(
+        "slurmd",
+        "nothing at first. After `SlurmdTimeout` the node is down, and its jobs are requeued or end as NODE_FAIL",
+        "nothing within `SlurmdTimeout`",
+        "until it runs",
+        "`doctor_repair=true` starts it, or `systemctl start slurmd`",
+        (f"{FAULTS}[slurmd]",),
+    ),
+    Failure(
+        "munged of a node",
+        "as slurmd",
+        "nothing within `SlurmdTimeout`",
+        "until it runs",
+        "`doctor_repair=true` starts it, or `systemctl start munge`",
+        (
+            f"{FAULTS}[munged of a node]",
+            "tests/integration/doctor/test_doctor.py::test_munged_that_has_just_stopped_is_named_at_once",
+        ),
+    ),
+    Failure(
+        "munged of the controller",
+        'each command fails: "Munge encode failed" there, "authentication error" elsewhere. No job starts',
+        "nothing",
+        "until it runs",
+        "`systemctl start munge`",
+        (f"{FAULTS}[munged of the controller]",),
+    ),
+    Failure(
+        "host of the only controller",
+        "as slurmctld",
+        "the last seconds; the time since the backup if its disk is lost",
+        "until it boots, or is [restored](recovery.md#restore)",
+        "boot it; if the disk is lost, run `restore`, never `site`",
+        ("tests/integration/recovery/test_recovery.py::test_a_lost_controller",),
+    ),
+    Failure(
+        "host of the primary, with a standby",
+        "commands wait, then go on",
+        "the last seconds",
+        "`SlurmctldTimeout`",
+        "boot it, then run `site`",
+        (f"{TWO}::test_an_outage_of_the_primary",),
+    ),
+    Failure(
+        "host of the database",
+        "as slurmdbd",
+        "nothing up to `MaxDBDMsgs`; the records since the backup if its disk is lost",
+        "until it boots, or is restored",
+        "boot it; if the disk is lost, run `restore`",
+        ("tests/integration/recovery/test_recovery.py::test_a_lost_database_host",),
+    ),
+    Failure(
+        "login host",
+        "their sessions end. Commands of srun go on without their output, and its jobs stay until their time limit",
+        "what srun would have printed",
+        "until it boots",
+        "log in elsewhere, `scancel` such jobs; `site` installs a lost host",
+        ("tests/integration/faults/test_failures.py::test_a_lost_login_host",),
+    ),
+    Failure(
+        "compute node",
+        "its jobs end. Batch jobs run again from their beginning on other nodes; srun and salloc end as NODE_FAIL",
+        "what these jobs have not written",
+        "jobs: `SlurmdTimeout`, 2 minutes of Slurm, and their time in the queue",
+        "repair it; it returns by itself. One that has booted within `SlurmdTimeout` is to be resumed",
+        ("tests/integration/faults/test_failures.py::test_a_lost_node",),
+    ),
+    Failure(
+        "full disk of `StateSaveLocation`",
+        'sbatch fails: "I/O error writing script/environment to file". srun works, jobs go on and end',
+        "all changes since then, if slurmctld ends before there is room",
+        "until there is room",
+        "make room, and do not stop slurmctld before",
+        (f"{FAULTS}[full StateSaveLocation]",),
+    ),
+    Failure(
+        "full disk of `SlurmdSpoolDir`",
+        "the next job on the node does not start there, and waits in the queue; the node is drained",
+        "nothing",
+        "until there is room and the node is resumed",
+        "make room; `doctor_repair=true` resumes it",
+        (f"{DOCTOR}[files]",),
+    ),
+    Failure(
+        "full `/tmp` of a node",
+        'programs fail: "No space left on device". The health check drains the node below `slurm_health_disk_free`',
+        "what these programs wanted to write",
+        "until there is room",
+        "make room; the health check resumes the node. `private_tmp` gives each job its own",
+        ("tests/integration/faults/test_failures.py::test_a_full_tmp_of_a_node",),
+    ),
+    Failure(
+        "full disk of the database",
+        'nothing, but sacct lacks what is new: slurmdbd tries again every 10 s ("The table is full" in its log)',
+        "nothing up to `MaxDBDMsgs`",
+        "until there is room",
+        "make room; let slurmdbd keep less (`Purge...After`, [defaults](defaults.md#slurmdbdconf))",
+        (f"{FAULTS}[full disk of the database]",),
+    ),
+    Failure(
+        "network between node and controller",
+        "nothing for less than `SlurmdTimeout`. Then the node is down and its batch jobs run again elsewhere, while "
+        "the first run may still write files until the network is back",
+        "nothing for less than `SlurmdTimeout`",
+        "until it is back; then up to `SlurmdTimeout` / 3",
+        "repair it",
+        (
+            "tests/integration/faults/test_failures.py::test_a_network_that_is_away_for_less_than_slurmd_timeout",
+            f"{DOCTOR}[network]",
+        ),
+    ),
+    Failure(
+        "name service (sssd, LDAP)",
+        "logins fail or hang. Jobs start also on a node that does not know their users; programs find no name for the "
+        "user there",
+        "nothing",
+        "until it answers",
+        "repair it; runs of site.yml go on without it",
+        (
+            "tests/integration/people/test_directory.py::test_a_user_whom_a_host_does_not_know_is_named",
+            "tests/integration/people/test_directory.py::test_a_directory_that_does_not_answer_stops_no_run",
+        ),
+    ),
+    Failure(
+        "file server of homes or data",
+        "with `hard` mounts programs wait and then go on; with `soft` ones their writes fail. Nodes are drained, "
+        "logins without a job wait 2 s for the message",
+        "nothing with `hard`; with `soft` what was being written",
+        "until it answers; the health check then resumes the nodes",
+        "repair it; a mount that stays stale needs a reboot",
+        (
+            "tests/integration/people/test_storage.py::test_a_hung_mount_blocks_neither_the_run_nor_the_health_check",
+            "tests/integration/people/test_access.py::test_a_home_that_does_not_answer_delays_the_message_by_two_seconds",
+        ),
+    ),
+    Failure(
+        "registry",
+        "images are not pulled; jobs with images that are there, and without containers, go on",
+        "nothing",
+        "until it runs",
+        "start it; for a full disk, delete images",
+        (
+            "tests/integration/containers/test_registry.py::test_a_registry_that_is_away_is_told_and_plain_jobs_go_on",
+            "tests/integration/containers/test_registry.py"
+            "::test_a_full_disk_of_the_registry_is_told_and_plain_jobs_go_on",
+        ),
+    ),
+    Failure(
+        "clock of a host",
+        "as munged of this host, from 5 minutes on",
+        "nothing within `SlurmdTimeout`",
+        "until it is right",
+        "correct it and its synchronization",
+        (f"{DOCTOR}[network]",),
+    ),
+    Failure(
+        "control host",
+        "nothing",
+        "nothing; the next run finishes what was left",
+        "until the next run",
+        "run the playbook again; [the backup](recovery.md#restore) has the cluster file and the secrets",
+        ("tests/integration/default/test_bare_hosts.py::test_the_next_run_finishes_what_was_left",),
+    ),
+)
+
+
+def row(failure: Failure) -> str:
+    """A line of the table. A test is named by its file and function, since a link to a line would soon be wrong."""
+    shown = [f"`{test.removeprefix('tests/integration/').removeprefix('tests/')}`" for test in failure.tests]
+    cells = (*failure[:-1], "<br>".join(shown))
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def page() -> str:
+    """The text of the page."""
+    return HEAD + "\n".join(map(row, FAILURES)) + "\n"
+
+
+if __name__ == "__main__":
+    run({PAGE: page()})
