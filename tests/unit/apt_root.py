@@ -54,7 +54,7 @@ def ubuntu(version: str, name: str, pocket: str = "", origin: str = "Ubuntu") ->
 
 OWN = ("SchedMD", "", "", "stable", "")
 APPTAINER = ("Apptainer", "Apptainer", "stable", "stable", "1")
-PINNED = "Package: *nvidia* libcuda1\nPin: version 535.183.01-*\nPin-Priority: 1001\n"
+PINNED = "Package: *nvidia* libcuda1\nPin: version {}-*\nPin-Priority: 1001\n"
 
 HOSTS: Mapping[str, AptHost] = {
     "debian-12": AptHost(
@@ -95,7 +95,7 @@ HOSTS: Mapping[str, AptHost] = {
             "apptainer": ("1.3.4", "apptainer"),
         },
         held=("slurmd",),
-        preferences=PINNED,
+        preferences=PINNED.format("535.183.01"),
     ),
     "debian-13": AptHost(
         suites=(
@@ -114,6 +114,7 @@ HOSTS: Mapping[str, AptHost] = {
                 "main",
                 {"openssh-server": "1:10.2p1-1~bpo13+1"},
             ),
+            Suite(("NVIDIA", "NVIDIA CUDA", "", "debian13", ""), "main", {"libcuda1": "580.95.05-1"}),
         ),
         installed={
             "slurmd": ("24.11.5-4", "slurm-wlm"),
@@ -122,8 +123,10 @@ HOSTS: Mapping[str, AptHost] = {
             "linux-image-amd64": ("6.12.48-1", "linux-signed-amd64"),
             "linux-image-6.12.41+deb13-amd64": ("6.12.41-1", "linux-signed-amd64"),
             "linux-image-6.12.48+deb13-amd64": ("6.12.48-1", "linux-signed-amd64"),
+            "libcuda1": ("580.65.06-1", "nvidia-graphics-drivers"),
         },
         held=("slurmd",),
+        preferences=PINNED.format("580.65.06"),
     ),
     "ubuntu-22.04": AptHost(
         suites=(

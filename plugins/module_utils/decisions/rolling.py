@@ -37,7 +37,7 @@ CHECK_RESERVATION = "gpucluster_rolling"
 def wanted_packages(host: RunHost) -> list[str]:
     """The packages that the site names; with `-e` they can be a text."""
     value = host["rolling_packages"]
-    return value.split(",") if isinstance(value, str) and value else list(value)
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) and value else list(value)
 
 
 def only_security(host: RunHost) -> bool:

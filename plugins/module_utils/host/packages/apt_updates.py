@@ -189,13 +189,12 @@ def find_update(candidate: str, offers: Sequence[Offer], archives: Archives) -> 
         return Update("", UNKNOWN)
     newer = offers[:own]
     first = next((number for number, offer in enumerate(newer) if offer.version == candidate), own)
-    reached = newer[first:]
-    for usable, among in ((True, reached), (False, newer[:first])):
-        for offer in among:
-            if archives.has_security(offer) and (usable or offer.priority >= USUAL_PRIORITY):
-                return Update(offer.version, YES, usable)
-    if reached:
-        return Update(reached[0].version, archives.judge(reached[0]))
+    kept = [offer for offer in newer[:first] if offer.priority >= USUAL_PRIORITY]
+    ranges = ((True, newer[first:]), (False, kept))
+    security = [(offer, usable) for usable, among in ranges for offer in among if archives.has_security(offer)]
+    others = [(offer, usable) for usable, among in ranges for offer in among]
+    for offer, usable in security[:1] or others[:1]:
+        return Update(offer.version, YES if security else archives.judge(offer), usable)
     return Update("", archives.judge(offers[own]))
 
 

@@ -62,6 +62,7 @@ EXPECTED: dict[str, dict[str, tuple[str, ...]]] = {
         "openssh pending": ("yes", "1:9.2p1-2+deb12u2", "1:9.2p1-2+deb12u3"),
     },
     "debian-13": {
+        "nvidia pinned": ("unknown", "580.65.06-1", "580.95.05-1"),  # of NVIDIA's repository
         "slurm held": ("yes", "24.11.5-4", "24.11.5-4+deb13u1"),
         "openssh none": ("unknown", "1:10.2p1-1~bpo13+1", ""),  # from backports
         "kernel not booted": ("unknown", "6.1.0-25-amd64", "6.12.48+deb13-amd64"),
