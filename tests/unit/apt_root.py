@@ -107,7 +107,11 @@ HOSTS: Mapping[str, AptHost] = {
             Suite(
                 debian("13", "", "trixie", "Debian-Security"),
                 "main",
-                {"slurmd": "24.11.5-4+deb13u1", "linux-image-amd64": "6.12.48-1"},
+                {
+                    "slurmd": "24.11.5-4+deb13u1",
+                    "linux-image-amd64": "6.12.48-1",
+                    "linux-image-6.12.48+deb13-amd64": "6.12.48-1",
+                },
             ),
             Suite(
                 ("Debian Backports", "Debian Backports", "stable-backports", "trixie-backports", "13-backports"),

@@ -111,10 +111,11 @@ def _ways_by_host(host: RunHost, key: tuple[str, str, str], packages: list[str],
         else f"-e '{{rolling_packages: [{', '.join(packages)}]}}'",
     }[state]
     reboot = "-e rolling_reboot=true" if kind in ("kernel", "nvidia") else ""
+    then = ", and a reboot" if reboot else ""
     if len(others) < len(names):
         yield " ".join(filter(None, (ROLLING, options, reboot)))
     if others and options:
-        yield f"apt-get install --only-upgrade {' '.join(packages)} on {fold(others)}{', and a reboot' * bool(reboot)}"
+        yield f"apt-get install --only-upgrade {' '.join(packages)} on {fold(others)}{then}"
     elif others:
         yield f"a reboot of {fold(others)}"
 

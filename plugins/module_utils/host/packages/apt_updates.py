@@ -174,8 +174,8 @@ class Archives:
         return any(self._by_list[name].supported in self._covered for name in offer.lists if name in self._by_list)
 
     def judge(self, offer: Offer) -> str:
-        """Whether a version that is in no list of security updates is none."""
-        return NO if self.is_covered(offer) else UNKNOWN
+        """Whether a version is a security update, as far as it is known."""
+        return YES if self.has_security(offer) else NO if self.is_covered(offer) else UNKNOWN
 
 
 def find_update(candidate: str, offers: Sequence[Offer], archives: Archives) -> Update:
@@ -194,8 +194,8 @@ def find_update(candidate: str, offers: Sequence[Offer], archives: Archives) -> 
     security = [(offer, usable) for usable, among in ranges for offer in among if archives.has_security(offer)]
     others = [(offer, usable) for usable, among in ranges for offer in among]
     for offer, usable in security[:1] or others[:1]:
-        return Update(offer.version, YES if security else archives.judge(offer), usable)
-    return Update("", archives.judge(offers[own]))
+        return Update(offer.version, archives.judge(offer), usable)
+    return Update("", NO if archives.is_covered(offers[own]) else UNKNOWN)
 
 
 def find_kind(name: str, source: str) -> str:
@@ -269,26 +269,30 @@ def newest_kernel(packages: Iterable[str]) -> str:
 
 
 def find_kernel(
-    packages: Mapping[str, dpkg.Package], running: str, updates: Mapping[str, Update]
+    packages: Mapping[str, dpkg.Package],
+    running: str,
+    offers: Mapping[str, tuple[str, Sequence[Offer]]],
+    archives: Archives,
 ) -> list[UpdateRecord]:
     """The newest installed kernel, if an older one runs.
 
     Args:
         packages: the installed packages.
         running: the release of the kernel that runs; empty in a container.
-        updates: what apt knows of packages; that the newest kernel is a security update is not known any more if it has
-            been replaced in the lists.
+        offers: what apt knows of them. Whether a kernel was a security update is not known any more when the lists have
+            the next one.
+        archives: those of the lists.
     """
     newest = newest_kernel(packages)
     if not running or not newest or order_of_kernel(newest) <= order_of_kernel(running):
         return []
     package = next(name for name in packages if (match := IMAGE.fullmatch(name)) and match[1] == newest)
-    known = updates.get(package, Update("", UNKNOWN))
+    own = [offer for offer in offers.get(package, ("", ()))[1] if offer.installed]
     return [
         {
             "kind": KERNEL,
             "state": NOT_BOOTED,
-            "security": known.security,
+            "security": archives.judge(own[0]) if own else UNKNOWN,
             "package": package,
             "installed": running,
             "available": newest,
@@ -329,7 +333,7 @@ def gather_updates(run: Callable[[Sequence[str]], str], whole: bool) -> Updates:
     offers = read_offers(run([*POLICY, *names])) if names else {}
     updates = {name: find_update(*offers[name], archives) for name in names if name in offers}
     return {
-        "updates": [*list_updates(packages, updates), *find_kernel(packages, running, updates)],
+        "updates": [*list_updates(packages, updates), *find_kernel(packages, running, offers, archives)],
         "security": list_security_updates(packages, updates) if whole else [],
         "lists_days": read_age(LISTS, STAMP, time.time()),
     }

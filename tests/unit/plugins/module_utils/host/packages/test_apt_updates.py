@@ -18,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import apt_updates
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_updates import (
     Archive,
+    Archives,
     find_kernel,
     find_kind,
     gather_updates,
@@ -65,7 +66,7 @@ EXPECTED: dict[str, dict[str, tuple[str, ...]]] = {
         "nvidia pinned": ("unknown", "580.65.06-1", "580.95.05-1"),  # of NVIDIA's repository
         "slurm held": ("yes", "24.11.5-4", "24.11.5-4+deb13u1"),
         "openssh none": ("unknown", "1:10.2p1-1~bpo13+1", ""),  # from backports
-        "kernel not booted": ("unknown", "6.1.0-25-amd64", "6.12.48+deb13-amd64"),
+        "kernel not booted": ("yes", "6.1.0-25-amd64", "6.12.48+deb13-amd64"),
     },
     "ubuntu-22.04": {
         # A later version is in jammy-updates.
@@ -181,16 +182,16 @@ def test_the_order_of_kernels() -> None:
 
 def test_a_kernel_that_is_installed_and_not_booted() -> None:
     packages = {"linux-image-6.1.0-25-amd64": dpkg.Package("6.1.106-3", "linux-signed-amd64", False)}
-    (found,) = find_kernel(packages, "6.1.0-23-amd64", {})
+    (found,) = find_kernel(packages, "6.1.0-23-amd64", {}, Archives({}))
     assert (found["state"], found["installed"], found["available"]) == (
         "not booted",
         "6.1.0-23-amd64",
         "6.1.0-25-amd64",
     )
-    assert find_kernel(packages, "6.1.0-25-amd64", {}) == []
-    assert find_kernel(packages, "6.12.5-custom", {}) == []
-    assert find_kernel(packages, "", {}) == []  # a container
-    assert find_kernel({}, "6.1.0-23-amd64", {}) == []
+    assert find_kernel(packages, "6.1.0-25-amd64", {}, Archives({})) == []
+    assert find_kernel(packages, "6.12.5-custom", {}, Archives({})) == []
+    assert find_kernel(packages, "", {}, Archives({})) == []  # a container
+    assert find_kernel({}, "6.1.0-23-amd64", {}, Archives({})) == []
 
 
 def test_the_age_of_lists(tmp_path: Path) -> None:
