@@ -200,7 +200,9 @@ def find_update(candidate: str, offers: Sequence[Offer], archives: Archives) -> 
 
 def find_kind(name: str, source: str) -> str:
     """The kind of a package; empty if it does not concern this collection."""
-    return next((kind for kind, own, origin in KINDS if own.fullmatch(name) or origin.fullmatch(source)), "")
+    # Modules and images for one kernel have its name, and are replaced by others with the next one.
+    kinds = [each for each in KINDS if each[0] == KERNEL or not name.startswith("linux-")]
+    return next((kind for kind, own, origin in kinds if own.fullmatch(name) or origin.fullmatch(source)), "")
 
 
 def find_state(update: Update, held: bool) -> str:
@@ -213,13 +215,15 @@ def find_state(update: Update, held: bool) -> str:
 def list_updates(packages: Mapping[str, dpkg.Package], updates: Mapping[str, Update]) -> list[UpdateRecord]:
     """A record for each kind: that of a package with a security update, or else with one that may be one.
 
-    A kind without an update has a record if nobody says whether there is one.
+    A kind without an update has a record if nobody says whether there is one. A package that is in no list any more,
+    such as a library of an earlier release, is known by others of its source.
     """
+    known = {packages[name].source for name, update in updates.items() if update.security != UNKNOWN}
     by_kind: dict[str, list[UpdateRecord]] = {}
     for name, update in sorted(updates.items()):
         package = packages[name]
         kind = find_kind(name, package.source)
-        if kind and (update.available or update.security == UNKNOWN):
+        if kind and (update.available or package.source not in known):
             by_kind.setdefault(kind, []).append(
                 {
                     "kind": kind,
@@ -302,16 +306,20 @@ def find_kernel(
 
 
 def read_age(lists: str, stamp: str, now: float) -> int | None:
-    """The age of apt's lists in days; None if there are none.
+    """The age of apt's lists in days, of those of security updates if there are any; None if there are none.
 
-    An update of the lists that finds nothing new leaves no trace but the stamp, so they can be younger.
+    Their files have the time of the archive's last change. An update of the lists that finds nothing new leaves no trace
+    but the stamp, so they can be younger.
     """
-    times = []
+    times: dict[str, float] = {}
     with suppress(OSError), os.scandir(lists) as entries:
-        times = [entry.stat().st_mtime for entry in entries if entry.name.endswith("Release")]
+        times = {entry.name: entry.stat().st_mtime for entry in entries if entry.name.endswith("Release")}
+    if not times:
+        return None
+    newest = max([time for name, time in times.items() if "-security" in name] or times.values())
     with suppress(OSError):
-        times += [os.stat(stamp).st_mtime] if times else []
-    return max(0, int(now - max(times)) // DAY) if times else None
+        newest = max(newest, os.stat(stamp).st_mtime)
+    return max(0, int(now - newest) // DAY)
 
 
 def gather_updates(run: Callable[[Sequence[str]], str], whole: bool) -> Updates:

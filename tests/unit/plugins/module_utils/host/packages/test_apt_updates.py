@@ -19,9 +19,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_updates import (
     Archive,
     Archives,
+    Update,
     find_kernel,
     find_kind,
     gather_updates,
+    list_updates,
     newest_kernel,
     order_of_kernel,
     read_age,
@@ -129,6 +131,21 @@ def test_without_the_list_of_security_updates_nothing_is_known_to_be_none() -> N
     assert shown(gather_updates(never, False)) == {"munge none": ("unknown", "0.5.16-1", "")}
 
 
+def test_a_library_of_an_earlier_release_hides_nothing_and_is_no_question() -> None:
+    """After an upgrade of Slurm, it stays installed and is in no list. Its source is known by other packages."""
+    packages = {
+        "slurmd": dpkg.Package("24.11.5-4", "slurm-wlm", True),
+        "libslurm38": dpkg.Package("22.05.8-4", "slurm-wlm", True),
+        "nvidia-container-toolkit": dpkg.Package("1.18", "nvidia-container-toolkit", False),
+        "libcuda1": dpkg.Package("550.1", "nvidia-graphics-drivers", False),
+    }
+    none, unknown = Update("", "no"), Update("", "unknown")
+    known = {"slurmd": none, "libslurm38": unknown, "nvidia-container-toolkit": unknown, "libcuda1": none}
+    assert [(each["kind"], each["package"]) for each in list_updates(packages, known)] == [
+        ("nvidia", "nvidia-container-toolkit")
+    ]
+
+
 def test_archives_of_security_updates() -> None:
     bookworm = Archive("Debian", "Debian", "oldstable", "12.8", "main")
     security = Archive("Debian", "Debian-Security", "oldstable-security", "12", "main")
@@ -152,7 +169,9 @@ def test_archives_of_security_updates() -> None:
         ("linux-image-6.8.0-45-generic", "linux-signed", ""),
         ("linux-image-unsigned-6.8.0-45-generic", "linux", ""),
         ("linux-libc-dev", "linux", ""),
-        ("linux-modules-nvidia-550-server-generic", "linux-restricted-modules", "nvidia"),
+        ("linux-modules-nvidia-550-6.8.0-45-generic", "linux-restricted-modules", ""),
+        ("linux-image-6.8.0-1010-nvidia", "linux-signed-nvidia", ""),
+        ("linux-image-nvidia", "linux-meta-nvidia", "kernel"),
         ("libcuda1", "nvidia-graphics-drivers", "nvidia"),
         ("cuda-drivers", "cuda-drivers", "nvidia"),
         ("libmunge2", "munge", "munge"),
@@ -206,6 +225,9 @@ def test_the_age_of_lists(tmp_path: Path) -> None:
         os.utime(lists / name, (0, (100 - age) * day - 60))
     os.utime(stamp, (0, 0))
     assert read_age(str(lists), str(stamp), 100 * day) == 10
+    (lists / "a_bookworm-security_InRelease").touch()
+    os.utime(lists / "a_bookworm-security_InRelease", (0, 80 * day))
+    assert read_age(str(lists), str(stamp), 100 * day) == 20
     os.utime(stamp, (0, 99 * day))
     assert read_age(str(lists), str(stamp), 100 * day) == 1
     assert read_age(str(lists), str(stamp), 0) == 0
