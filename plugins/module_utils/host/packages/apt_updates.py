@@ -308,8 +308,8 @@ def find_kernel(
 def read_age(lists: str, stamp: str, now: float) -> int | None:
     """The age of apt's lists in days, of those of security updates if there are any; None if there are none.
 
-    Their files have the time of the archive's last change. An update of the lists that finds nothing new leaves no trace
-    but the stamp, so they can be younger.
+    Their files have the time of the archive's last change. An update of the lists that finds nothing new leaves no
+    trace but the stamp, so they can be younger.
     """
     times: dict[str, float] = {}
     with suppress(OSError), os.scandir(lists) as entries:

@@ -77,7 +77,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
 
 
 def step(name: str, check_mode: bool = False, **options: Any) -> Any:
-    params = {
+    params: dict[str, Any] = {
         "step": name,
         "nodes": "n[1-4]",
         "change": "kernel",
