@@ -61,9 +61,14 @@ def announcement(host: RunHost) -> str:
     found = host["__slurm_upgrade_plan"]
     if not found["hosts"]:
         return f"Every host has Slurm {found['to']}"
-    same = parts(found["from"])[0] == found["release"]
-    kept = ", which has the same protocols, state and database" if same and not found["converts"] else ""
+    kept = "" if changes_release(host) or found["converts"] else ", which has the same protocols, state and database"
     return f"Slurm {found['from']} -> {found['to']} on {fold(found['hosts'])}{kept}"
+
+
+def changes_release(host: RunHost) -> bool:
+    """Whether a host gets another release. Within one, the state of slurmctld and the plugins of others stay good."""
+    found = host["__slurm_upgrade_plan"]
+    return parts(found["from"])[0] != found["release"]
 
 
 def objections(host: RunHost) -> list[str]:
@@ -232,7 +237,7 @@ def report(host: RunHost) -> str:
             f"{max(int(result.get('seconds', 0)), 1)} s. Until slurmdbd {target} opens its port, every failure "
             "restores the previous release."
         )
-    if host["slurm_plugstack"] and release != parts(host["__slurm_upgrade_plan"]["from"])[0]:
+    if host["slurm_plugstack"] and changes_release(host):
         plugins = ", ".join(entry["plugin"] for entry in host["slurm_plugstack"])
         lines.append(f"SPANK plugins of slurm_plugstack must be installed for Slurm {release}: {plugins}")
     return " ".join(lines)

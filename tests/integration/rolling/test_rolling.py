@@ -299,8 +299,6 @@ def test_security_updates_are_installed_where_they_are_missing_and_no_job_is_los
             assert f"{REVISION} on roll-node[1-2]" in run.output
             assert f"munge     security update, held: {before['roll-node1']} -> " in run.output
             assert "ansible-playbook gpucluster.slurm.rolling -e rolling_packages=security" in run.output
-        # A person's `apt upgrade` leaves what is held.
-        assert "Inst slurm" not in lab.command("roll-node1", "apt-get --simulate upgrade")
         plan = lab.playbook("rolling", "--check", "-e", "rolling_packages=security")
         succeeded(plan)
         assert "security updates: on roll-node[1-4]; roll-node[3-4] needs none" in plan.output

@@ -74,7 +74,7 @@ def test_doctor_names_the_update_and_what_applies_it(lab: Lab) -> None:
 
 def test_a_patch_release_takes_minutes_and_loses_no_job(lab: Lab) -> None:
     before = version(lab, "up-ctl")
-    kept = lab.command("up-db", f"ls {KEPT} 2>/dev/null || true")
+    kept = {host: lab.command(host, f"ls {KEPT} 2>/dev/null || true") for host in ("up-ctl", "up-db")}
     started = {host: lab.command(host, f"systemctl show -P MainPID {daemon}") for host, daemon in DAEMONS.items()}
     with load(lab):
         lab.wait_for("up-login", f"cat {LEDGER}", "start")
@@ -86,7 +86,7 @@ def test_a_patch_release_takes_minutes_and_loses_no_job(lab: Lab) -> None:
     assert "the same protocols, state and database" in run.output
     assert "only the way forward" not in run.output
     assert not [task for _host, task, result in run.results if "database, which" in task and not result.get("skipped")]
-    assert lab.command("up-db", f"ls {KEPT} 2>/dev/null || true") == kept
+    assert {host: lab.command(host, f"ls {KEPT} 2>/dev/null || true") for host in kept} == kept
     selections = "dpkg-query -W -f '${source:Package} ${Package} ${db:Status-Want}\\n' | grep '^slurm-wlm'"
     for host, daemon in DAEMONS.items():
         assert version(lab, host) == f"{before}{REVISION}"

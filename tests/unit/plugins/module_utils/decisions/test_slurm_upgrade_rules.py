@@ -79,6 +79,7 @@ def test_a_patch_release_stops_slurmdbd_like_the_other_daemons() -> None:
     found = hosts(patch, groups=GROUPS | {"slurm_upgrades_database": ["head"]}, slurm_plugstack=[{"plugin": "a.so"}])
     host = found["head"].say(slurm_version="24.11.5")
     assert slurm_upgrade.daemons(host) == ["slurmctld", "slurmdbd"]
+    assert (slurm_upgrade.changes_release(host), slurm_upgrade.changes_release(hosts()["head"])) == (False, True)
     assert slurm_upgrade.stages(host) == ["packages", "database", "controllers"]
     assert slurm_upgrade.announcement(host) == (
         "Slurm 24.11.5-4 -> 24.11.5-4+deb13u1 on head,login,n[1-2], which has the same protocols, state and database"
