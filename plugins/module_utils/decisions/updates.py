@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,30 +46,50 @@ class UpdateFinding:
     """Commands, or what a person has to do."""
 
 
-def _answers(host: RunHost) -> dict[str, Mapping[str, Any]]:
-    """The results of the hosts that were asked."""
-    results = {name: host.of(name).get(RESULT) for name in host.members("slurm_cluster")}
-    return {name: found for name, found in results.items() if found and not found.get("skipped")}
+Answers = Mapping[str, Mapping[str, Any]]
+"""Results of the module by host."""
 
 
-def findings(host: RunHost) -> list[UpdateFinding]:
-    """The updates, those for security first."""
+def pending(host: RunHost) -> dict[str, Any] | None:
+    """The updates of all hosts that were asked, as data; None if nobody was."""
+    hosts = host.members("slurm_cluster")
+    results = {name: host.of(name).get(RESULT) for name in hosts}
+    answers = {name: found for name, found in results.items() if found and not found.get("skipped")}
+    if not answers:
+        return None
+    silent = [name for name in hosts if "updates" not in answers.get(name, {"updates": []})]
+    ill = [name for name in host.members("slurm_needs_doctor") if name in results]  # they were not asked
+    return {
+        "findings": [asdict(finding) for finding in findings(answers, {*host.members("slurm_compute")})],
+        "old_lists": [asdict(lists) for lists in old_lists(answers)],
+        "unanswered": fold([*dict.fromkeys([*silent, *ill])]),
+    }
+
+
+def findings(answers: Answers, nodes: Collection[str]) -> list[UpdateFinding]:
+    """The updates, those for security first.
+
+    Args:
+        answers: the results of the hosts.
+        nodes: the compute nodes, which rolling.yml can change.
+    """
     together: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
-    for name, answer in _answers(host).items():
+    for name, answer in answers.items():
         for update in answer.get("updates", ()):
             key = (update["security"], update["state"], update["kind"])
             together.setdefault(key, {})[name] = update
     order = ("yes", "unknown", "no")
     ordered = sorted(together.items(), key=lambda entry: (entry[0][1] == "none", order.index(entry[0][0]), entry[0]))
-    return [_find(host, key, updates) for key, updates in ordered]
+    return [_find(key, updates, nodes) for key, updates in ordered]
 
 
-def _find(host: RunHost, key: tuple[str, str, str], updates: Mapping[str, Mapping[str, Any]]) -> UpdateFinding:
+def _find(key: tuple[str, str, str], updates: Answers, nodes: Collection[str]) -> UpdateFinding:
     """One finding from the updates of hosts with the same key."""
+    security, state, kind = key
     pairs = dict.fromkeys(
         " -> ".join(filter(None, (each["installed"], each["available"]))) for each in updates.values()
     )
-    security, state, kind = key
+    packages = sorted({each["package"] for each in updates.values()})[:SHOWN]
     return UpdateFinding(
         kind=kind,
         state=state,
@@ -77,14 +97,13 @@ def _find(host: RunHost, key: tuple[str, str, str], updates: Mapping[str, Mappin
         hosts=fold([*updates]),
         versions=[*pairs][:SHOWN],
         more_versions=max(0, len(pairs) - SHOWN),
-        apply=[*_ways(host, key, updates)],
+        apply=[*_ways(key, packages, [name for name in updates if name in nodes], [*updates])],
     )
 
 
-def _ways(host: RunHost, key: tuple[str, str, str], updates: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+def _ways(key: tuple[str, str, str], packages: list[str], nodes: list[str], hosts: list[str]) -> Iterable[str]:
     """What applies an update."""
     _security, state, kind = key
-    packages = sorted({each["package"] for each in updates.values()})[:SHOWN]
     if state == "none":
         yield "apt has nothing newer, and its source names no security updates: follow the announcements of its maker"
     elif kind == "slurm":
@@ -96,25 +115,21 @@ def _ways(host: RunHost, key: tuple[str, str, str], updates: Mapping[str, Mappin
     elif state == "pinned":
         yield f"apt's preferences keep its version (apt-cache policy {' '.join(packages)}): change them"
     else:
-        yield from _ways_by_host(host, key, packages, [*updates])
+        yield from _ways_by_host(key, packages, nodes, [name for name in hosts if name not in nodes])
 
 
-def _ways_by_host(host: RunHost, key: tuple[str, str, str], packages: list[str], names: list[str]) -> Iterable[str]:
-    """The command for nodes, and that for other hosts."""
+def _ways_by_host(key: tuple[str, str, str], packages: list[str], nodes: list[str], others: list[str]) -> Iterable[str]:
+    """The command for nodes, and what is to be done on other hosts."""
     security, state, kind = key
-    nodes = {*host.members("slurm_compute")}
-    others = [name for name in names if name not in nodes]
-    options = {
-        "not booted": "",
-        "pending": "-e rolling_packages=security"
-        if security == "yes"
-        else f"-e '{{rolling_packages: [{', '.join(packages)}]}}'",
-    }[state]
-    reboot = "-e rolling_reboot=true" if kind in ("kernel", "nvidia") else ""
-    then = ", and a reboot" if reboot else ""
-    if len(others) < len(names):
-        yield " ".join(filter(None, (ROLLING, options, reboot)))
+    chosen = "security" if security == "yes" else f"[{', '.join(packages)}]"
+    options = [f"-e rolling_packages={chosen}" if chosen == "security" else f"-e '{{rolling_packages: {chosen}}}'"]
+    if state == "not booted":
+        options = []
+    reboots = kind in ("kernel", "nvidia")
+    if nodes:
+        yield " ".join([ROLLING, *options, *(["-e rolling_reboot=true"] if reboots else [])])
     if others and options:
+        then = ", and a reboot" if reboots else ""
         yield f"apt-get install --only-upgrade {' '.join(packages)} on {fold(others)}{then}"
     elif others:
         yield f"a reboot of {fold(others)}"
@@ -130,50 +145,39 @@ class OldLists:
     """The age of the oldest lists; None for hosts without any."""
 
 
-def old_lists(host: RunHost) -> list[OldLists]:
+def old_lists(answers: Answers) -> list[OldLists]:
     """The hosts with old lists of packages, and those without any."""
-    ages = {name: answer["lists_days"] for name, answer in _answers(host).items() if "lists_days" in answer}
+    ages = {name: answer["lists_days"] for name, answer in answers.items() if "lists_days" in answer}
     old = {name: days for name, days in ages.items() if days is not None and days > OLD}
     without = [name for name, days in ages.items() if days is None]
     found = [OldLists(fold([*old]), max(old.values()))] if old else []
     return found + ([OldLists(fold(without), None)] if without else [])
 
 
-def unanswered(host: RunHost) -> str:
-    """The hosts of which nothing is known, as a hostlist: without an answer, or not asked since they have faults."""
-    silent = [name for name, answer in _answers(host).items() if "updates" not in answer]
-    ill = {*host.members("slurm_needs_doctor")} & {*host.members("slurm_cluster")}
-    return fold([*silent, *(name for name in host.members("slurm_cluster") if name in ill and name not in silent)])
+def result(host: RunHost) -> dict[str, Any] | None:
+    """The same as `pending`, which one process of a run computes for all."""
+    found: dict[str, Any] | None = host.shared("pending_updates")
+    return found
 
 
 def report(host: RunHost) -> list[str]:
     """The findings in lines; none if nobody was asked."""
-    if not _answers(host):
+    found = result(host)
+    if found is None:
         return []
-    lines = [line for finding in findings(host) for line in _describe(finding)]
-    for lists in old_lists(host):
-        age = "there are none" if lists.days is None else f"up to {lists.days} days old"
-        lines.append(f"apt's lists on {lists.hosts}: {age}, so newer updates are unknown there (apt-get update)")
-    if names := unanswered(host):
+    lines = [line for finding in found["findings"] for line in _describe(finding)]
+    for lists in found["old_lists"]:
+        age = "there are none" if lists["days"] is None else f"up to {lists['days']} days old"
+        lines.append(f"apt's lists on {lists['hosts']}: {age}, so newer updates are unknown there (apt-get update)")
+    if names := found["unanswered"]:
         lines.append(f"updates of {names}: unknown, since these hosts have faults or gave no answer")
     return lines or [NOTHING]
 
 
-def _describe(finding: UpdateFinding) -> list[str]:
+def _describe(finding: Mapping[str, Any]) -> list[str]:
     """The line of a finding, and what applies it."""
-    more = f" and {finding.more_versions} more" if finding.more_versions else ""
-    what = "updates unknown" if finding.state == "none" else WORDS[finding.security]
-    kept = {"pending": "", "none": ""}.get(finding.state, f", {finding.state}")
-    line = f"{finding.kind:<9} {what}{kept}: {', '.join(finding.versions)}{more} on {finding.hosts}"
-    return [line, *(f"    apply   {way}" for way in finding.apply)]
-
-
-def result(host: RunHost) -> dict[str, Any] | None:
-    """The same as data; None if nobody was asked."""
-    if not _answers(host):
-        return None
-    return {
-        "findings": [asdict(finding) for finding in findings(host)],
-        "old_lists": [asdict(lists) for lists in old_lists(host)],
-        "unanswered": unanswered(host),
-    }
+    more = f" and {finding['more_versions']} more" if finding["more_versions"] else ""
+    what = "updates unknown" if finding["state"] == "none" else WORDS[finding["security"]]
+    kept = {"pending": "", "none": ""}.get(finding["state"], f", {finding['state']}")
+    line = f"{finding['kind']:<9} {what}{kept}: {', '.join(finding['versions'])}{more} on {finding['hosts']}"
+    return [line, *(f"    apply   {way}" for way in finding["apply"])]

@@ -95,7 +95,7 @@ def test_each_state_says_what_applies_the_update(found: dict[str, Any], line: st
 
 def test_hosts_that_are_no_nodes_get_a_command_of_their_own() -> None:
     host = asked({"head": [update("kernel", package="linux-image-amd64"), update("kernel", state="not booted")]})
-    assert [way for finding in updates.findings(host) for way in finding.apply] == [
+    assert [way for finding in (updates.result(host) or {})["findings"] for way in finding["apply"]] == [
         "a reboot of head",
         "apt-get install --only-upgrade linux-image-amd64 on head, and a reboot",
     ]
@@ -119,8 +119,8 @@ def test_many_versions_are_counted() -> None:
     for number, host in enumerate(hosts.values()):
         answer = [update("munge", available=f"1.{number}")]
         host.set(__slurm_updates={"updates": answer, "security": [], "lists_days": 0})
-    (finding,) = updates.findings(hosts["head"])
-    assert (len(finding.versions), finding.more_versions) == (3, 1)
+    (finding,) = (updates.result(hosts["head"]) or {})["findings"]
+    assert (len(finding["versions"]), finding["more_versions"]) == (3, 1)
     assert updates.report(hosts["head"])[0].endswith("0.5.16-1 -> 1.2 and 1 more on head,login,n[1-2]")
 
 
