@@ -68,7 +68,7 @@ def announcement(host: RunHost) -> str:
 def changes_release(host: RunHost) -> bool:
     """Whether a host gets another release. Within one, the state of slurmctld and the plugins of others stay good."""
     found = host["__slurm_upgrade_plan"]
-    return parts(found["from"])[0] != found["release"]
+    return bool(parts(found["from"])[0] != found["release"])
 
 
 def objections(host: RunHost) -> list[str]:

@@ -121,18 +121,17 @@ def _ways(key: tuple[str, str, str], packages: list[str], nodes: list[str], host
 def _ways_by_host(key: tuple[str, str, str], packages: list[str], nodes: list[str], others: list[str]) -> Iterable[str]:
     """The command for nodes, and what is to be done on other hosts."""
     security, state, kind = key
-    chosen = "security" if security == "yes" else f"[{', '.join(packages)}]"
-    options = [f"-e rolling_packages={chosen}" if chosen == "security" else f"-e '{{rolling_packages: {chosen}}}'"]
+    by_name = f" -e '{{rolling_packages: [{', '.join(packages)}]}}'"
+    option = " -e rolling_packages=security" if security == "yes" else by_name
+    command = f"apt-get install --only-upgrade {' '.join(packages)} on {fold(others)}"
+    if kind in ("kernel", "nvidia"):
+        option, command = f"{option} -e rolling_reboot=true", f"{command}, and a reboot"
     if state == "not booted":
-        options = []
-    reboots = kind in ("kernel", "nvidia")
+        option, command = " -e rolling_reboot=true", f"a reboot of {fold(others)}"
     if nodes:
-        yield " ".join([ROLLING, *options, *(["-e rolling_reboot=true"] if reboots else [])])
-    if others and options:
-        then = ", and a reboot" if reboots else ""
-        yield f"apt-get install --only-upgrade {' '.join(packages)} on {fold(others)}{then}"
-    elif others:
-        yield f"a reboot of {fold(others)}"
+        yield f"{ROLLING}{option}"
+    if others:
+        yield command
 
 
 @dataclass(frozen=True)
