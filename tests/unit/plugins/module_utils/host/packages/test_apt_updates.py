@@ -99,6 +99,13 @@ def test_the_recordings_are_what_apt_says(tmp_path: Path) -> None:
         assert shown(gather_updates(root.run, False)) == EXPECTED[name]
 
 
+@pytest.mark.skipif(not shutil.which("apt-cache"), reason="needs apt")
+def test_an_upgrade_of_a_person_leaves_slurm_and_the_pinned_driver(tmp_path: Path) -> None:
+    upgrade = AptRoot(HOSTS["debian-12"], tmp_path / "root").run(["apt-get", "--simulate", "upgrade"])
+    changed = {line.split()[1] for line in upgrade.splitlines() if line.startswith("Inst ")}
+    assert changed == {"apptainer", "linux-image-amd64", "mariadb-server", "openssh-server"}
+
+
 def test_security_updates_to_install_leave_out_what_is_kept_back_and_slurm() -> None:
     def security(name: str) -> list[str]:
         return gather_updates(lambda command: recorded(name, command), True)["security"]
