@@ -49,6 +49,12 @@ options:
         it, jobs that allow it are requeued. Nodes with other jobs are left as they are, and named.
     type: str
     default: ""
+  unchanged:
+    description:
+      - For V(begin), the nodes that need no change, a hostlist. They count as done, and no other node does, whatever an
+        earlier run has recorded. A node that a rolling change has drained is checked all the same.
+      - Without it, the record of an earlier run with the same O(change) tells which nodes are done.
+    type: str
   results:
     description: For V(prove) and V(judge), the error of each changed node; an empty text without one.
     type: dict
@@ -240,6 +246,10 @@ class Rolling:
         self.decide()
         unchecked = [name for name, state in self.progress.items() if state == WORKING]
         self.record["nodes"] = {name: entry for name, entry in self.record["nodes"].items() if entry["state"] == DONE}
+        if self.params["unchanged"] is not None:
+            nodes, self.record["nodes"] = nodes_now(), {}
+            done = [name for name in expand(self.params["unchanged"]) if name in nodes and not nodes[name].first_ours]
+            self.record_states({name: (DONE, "") for name in done if name not in unchecked})
         if has_reservation():
             # A run that was killed has left nodes in service that nobody has checked.
             nodes = nodes_now()
@@ -427,6 +437,7 @@ ARGUMENTS = {
     "change": REQUIRED_TEXT,
     "budget": {"type": "dict", "default": {"*": "10%"}},
     "deadline": {"type": "str", "default": ""},
+    "unchanged": {"type": "str"},
     "results": {"type": "dict", "default": {}},
     "user": {"type": "str", "default": "root"},
     "wait": {"type": "int", "default": 60},

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
+    CONVERTS_WITHIN,
     RELEASES,
     TAKES_THREE_BEFORE,
 )
@@ -39,6 +40,12 @@ def parts(version: str) -> tuple[str, int]:
     """Release and patch release of the version of a package; an empty release if it is none of Slurm's."""
     match = VERSION.match(version)
     return (match[1], int(match[2])) if match else ("", 0)
+
+
+def converts_database(present: str, target: str) -> bool:
+    """Whether slurmdbd of a version converts the database of another one; also if that is not known."""
+    (before, old), (release, new) = parts(present), parts(target)
+    return before != release or old < CONVERTS_WITHIN.get(release, 0) <= new
 
 
 def upgrade_plan(hosts: Mapping[str, Mapping[str, Any]], package: str, files: str = "") -> dict[str, Any]:

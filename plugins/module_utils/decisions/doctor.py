@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import updates
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import diagnosis
 
@@ -86,8 +87,9 @@ def failures(host: RunHost) -> list[str]:
 
 
 def report(host: RunHost) -> list[str]:
-    """The findings and the repairs that have failed, in lines."""
-    return [*(host["__doctor_found"]["table"] or ["All nodes and daemons are well."]), *failures(host)]
+    """The findings, the repairs that have failed and the pending updates, in lines."""
+    found = host["__doctor_found"]["table"] or ["All nodes and daemons are well."]
+    return [*found, *failures(host), *updates.report(host)]
 
 
 def result(host: RunHost) -> dict[str, Any]:
@@ -97,4 +99,5 @@ def result(host: RunHost) -> dict[str, Any]:
         **{key: found[key] for key in ("ok", "answers", "findings")},
         "repaired": host.flag("doctor", "doctor_repair") and not host.check_mode,
         "failures": failures(host),
+        "updates": updates.result(host),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import validation_jobs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+
+DRIVER = re.compile(r"(lib)?nvidia-(?!container)|libcuda|cuda-drivers|linux-modules-nvidia|xserver-xorg-video-nvidia")
+"""Packages of NVIDIA's driver: its libraries and its kernel module have one version."""
 
 MOST_BATCHES = 100
 """A deep chain of includes ends with Python's limit of recursion."""
@@ -28,6 +32,33 @@ CHECK_RESERVATION = "gpucluster_rolling"
 
 
 # -- the change -------------------------------------------------------------------------------------------------------
+
+
+def wanted_packages(host: RunHost) -> list[str]:
+    """The packages that the site names; with `-e` they can be a text."""
+    value = host["rolling_packages"]
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) and value else list(value)
+
+
+def only_security(host: RunHost) -> bool:
+    """Whether the nodes get the security updates of all of their packages, instead of packages by name."""
+    return wanted_packages(host) == ["security"]
+
+
+def targets(host: RunHost) -> list[str]:
+    """The packages of this node as apt takes them: the security updates that it has found, or those of the site."""
+    return security_updates(host) if only_security(host) else wanted_packages(host)
+
+
+def security_updates(node: RunHost) -> list[str]:
+    """The security updates that a node has found; none before it was asked."""
+    return list((node.get("__rolling_updates") or {}).get("security") or [])
+
+
+def simulation(host: RunHost) -> list[str]:
+    """The command that finds out whether apt can install the packages."""
+    command = ["apt-get", "--simulate", "--assume-yes", "--quiet=2", "install"]
+    return [*command, *(["--only-upgrade", "--no-remove"] if only_security(host) else []), "--", *targets(host)]
 
 
 def task_file(host: RunHost) -> str:
@@ -43,7 +74,7 @@ def reboots(host: RunHost) -> bool:
 
 def change(host: RunHost) -> str:
     """The checksum of the change: a run with another one begins anew."""
-    parts = [host["rolling_packages"], reboots(host), _task_text(host)]
+    parts = [wanted_packages(host), reboots(host), _task_text(host)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -62,8 +93,9 @@ def _task_text(host: RunHost) -> str:
 
 def work(host: RunHost) -> str:
     """A text about what is done on each node; empty if that is nothing."""
-    wanted, path = host["rolling_packages"], task_file(host)
+    wanted, path = wanted_packages(host), task_file(host)
     steps = [f"packages {', '.join(wanted)}"] if wanted else []
+    steps = ["security updates"] if only_security(host) else steps
     steps += [f"tasks of {path}"] if path else []
     steps += ["a reboot"] if reboots(host) else []
     return ", ".join(steps)
@@ -73,7 +105,10 @@ def objection(host: RunHost) -> str:
     """Why there is no such change; empty if there is."""
     path = task_file(host)
     if not work(host):
-        return "Nothing to do: set rolling_tasks (a file of tasks), rolling_packages (a list) or rolling_reboot (true)"
+        return (
+            "Nothing to do: set rolling_tasks (a file of tasks), rolling_packages (a list, or security) or "
+            "rolling_reboot (true)"
+        )
     if path and not Path(path).is_file():
         return f"rolling_tasks: found '{host['rolling_tasks']}', allowed: a file on the control host; {path} is none"
     return ""
@@ -100,11 +135,38 @@ def changed_nodes(host: RunHost) -> list[str]:
     return [name for name in host.play_hosts if name not in kept]
 
 
+def unchanged_nodes(host: RunHost) -> str | None:
+    """The nodes without a security update, as a hostlist; None for a change whose nodes the record knows.
+
+    A reboot and tasks of the site are for all nodes.
+    """
+    if not only_security(host) or reboots(host) or task_file(host):
+        return None
+    return fold([name for name in changed_nodes(host) if not security_updates(host.of(name))])
+
+
+def driver_objection(host: RunHost) -> str:
+    """Why security updates of NVIDIA's driver are refused without a reboot; empty if there are none.
+
+    The new libraries do not work with the kernel module that is loaded, so the check of each node would fail.
+    """
+    if not only_security(host) or reboots(host):
+        return ""
+    nvidia = [name for name in changed_nodes(host) if any(map(DRIVER.match, security_updates(host.of(name))))]
+    if not nvidia:
+        return ""
+    return (
+        f"{fold(nvidia)}: security updates of NVIDIA's driver are pending, and the new libraries need the new kernel "
+        "module. Run this again with -e rolling_reboot=true"
+    )
+
+
 def announcement(host: RunHost) -> str:
     """What is done on which nodes."""
-    kept = kept_nodes(host)
+    kept, unchanged = kept_nodes(host), unchanged_nodes(host)
     without = f"; without {fold(kept)}, which this run needs: reboot them by hand" if kept else ""
-    return f"{work(host)}: on {fold(host['__rolling_nodes'])}{without}"
+    nothing = f"; {unchanged} needs none" if unchanged else ""
+    return f"{work(host)}: on {fold(host['__rolling_nodes'])}{without}{nothing}"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
     host_addresses,
     mig_gres,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, firewall, scripts, slurm_health
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    access,
+    firewall,
+    scripts,
+    slurm_health,
+    updates,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import all_storage_plans, profile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host_directories import created_at_boot
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import JOB_DIR
@@ -151,3 +157,8 @@ def health_digests(host: RunHost) -> dict[str, str]:
 def access_texts(host: RunHost) -> dict[str, str]:
     """The texts of the files that decide who logs in where. They have the keys of all hosts that have answered."""
     return access.texts(host)
+
+
+def pending_updates(host: RunHost) -> dict[str, Any] | None:
+    """The pending updates, after all hosts were asked."""
+    return updates.pending(host)

@@ -17,7 +17,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_s
     files_version,
     package_entries,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import upgrade_plan
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import (
+    converts_database,
+    parts,
+    upgrade_plan,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     is_controller,
@@ -43,9 +47,15 @@ def plan(host: RunHost) -> dict[str, Any]:
     """The plan for the hosts of this play (configuration/upgrade.py).
 
     The target is what the packages say: the version of the files in slurm_packages, or what apt offers on each host.
+    `converts` tells whether the database is converted: not from a version of the same release to another one, unless a
+    run that was killed has begun a conversion.
     """
     facts = {name: host.of(name).facts for name in host.play_hosts}
-    return upgrade_plan(facts, source(host).version, files_version(host["slurm_packages"]))
+    package, database = source(host).version, facts.get(host["slurm_database"])
+    found = upgrade_plan(facts, package, files_version(host["slurm_packages"]))
+    begun = database is not None and UPGRADE_MARK in database["files"]
+    present = database["packages"].get(package, "") if database else ""
+    return {**found, "converts": begun or converts_database(present, found["to"])}
 
 
 def announcement(host: RunHost) -> str:
@@ -53,7 +63,14 @@ def announcement(host: RunHost) -> str:
     found = host["__slurm_upgrade_plan"]
     if not found["hosts"]:
         return f"Every host has Slurm {found['to']}"
-    return f"Slurm {found['from']} -> {found['to']} on {fold(found['hosts'])}"
+    kept = "" if changes_release(host) or found["converts"] else ", which has the same protocols, state and database"
+    return f"Slurm {found['from']} -> {found['to']} on {fold(found['hosts'])}{kept}"
+
+
+def changes_release(host: RunHost) -> bool:
+    """Whether a host gets another release. Within one, the state of slurmctld and the plugins of others stay good."""
+    found = host["__slurm_upgrade_plan"]
+    return bool(parts(found["from"])[0] != found["release"])
 
 
 def objections(host: RunHost) -> list[str]:
@@ -179,11 +196,15 @@ def pyxis_package(host: RunHost) -> dict[str, str]:
 
 
 def daemons(host: RunHost) -> list[str]:
-    """Daemons of this host that must not run while its packages change. Module slurm_conversion sees to slurmdbd."""
+    """Daemons of this host that must not run while its packages change: they would load plugins of another version.
+
+    Module slurm_conversion sees to slurmdbd if the database is converted.
+    """
     found = {
         "slurmctld": is_controller(host),
         "slurmd": host.within("slurm_compute"),
         "sackd": host.within("slurm_login") and wants_sackd(host),
+        "slurmdbd": host.name == host["slurm_database"] and not host["__slurm_upgrade_plan"]["converts"],
     }
     return [name for name, runs in found.items() if runs]
 
@@ -250,7 +271,7 @@ def report(host: RunHost) -> str:
     target, release = host["__slurm_upgrade_plan"]["to"], host["__slurm_upgrade_plan"]["release"]
     lines = ["Check mode: the next run would upgrade."] if host.check_mode else []
     lines.append(f"The packages are on the hosts, and slurmctld {target} starts with the configuration.")
-    if host.members("slurm_upgrades_database"):
+    if host.members("slurm_upgrades_database") and host["__slurm_upgrade_plan"]["converts"]:
         result = conversion(host)
         lines.append(
             f"A copy of the database ({result['size']} MiB) was converted; the conversion will take about "
@@ -262,7 +283,7 @@ def report(host: RunHost) -> str:
             f"{fold(absent)} was not reached, and its slurmctld does not start with the previous release: run "
             "gpucluster.slurm.upgrade again when the host is back."
         )
-    if host["slurm_plugstack"]:
+    if host["slurm_plugstack"] and changes_release(host):
         plugins = ", ".join(entry["plugin"] for entry in host["slurm_plugstack"])
         lines.append(f"SPANK plugins of slurm_plugstack must be installed for Slurm {release}: {plugins}")
     return " ".join(lines)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import updates
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
@@ -51,13 +52,14 @@ def mpi_script(host: RunHost) -> str:
 
 
 def result(host: RunHost) -> dict[str, Any]:
-    """The evaluation of the jobs."""
-    return validation.validation_summary(_finished(host), host["validate_may_wait"])
+    """The evaluation of the jobs, and the pending updates, which do not count."""
+    summary = validation.validation_summary(_finished(host), host["validate_may_wait"])
+    return {**summary, "updates": updates.result(host)}
 
 
 def table(host: RunHost) -> list[str]:
-    """The table of the jobs, in lines."""
-    return validation.validation_table(_finished(host))
+    """The table of the jobs and the pending updates, in lines."""
+    return [*validation.validation_table(_finished(host)), *updates.report(host)]
 
 
 def failure(host: RunHost) -> str:
@@ -91,7 +93,8 @@ def warm_up_jobs(host: RunHost) -> list[dict[str, Any]]:
 
 def warm_up_table(host: RunHost) -> list[str]:
     """The table of these jobs, in lines; in check mode their names."""
-    return [job["name"] for job in warm_up_jobs(host)] if host.check_mode else table(host)
+    jobs_to_run = [job["name"] for job in warm_up_jobs(host)]
+    return jobs_to_run if host.check_mode else validation.validation_table(_finished(host))
 
 
 def cold_nodes(host: RunHost) -> str:

@@ -30,6 +30,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_reco
     Range,
     Seconds,
     Text,
+    Version,
     Word,
 )
 
@@ -402,6 +403,30 @@ class StorageResult(PlanResult):
     remarks: Lines
 
 
+class UpdateRecord(TypedDict):
+    """What apt knows of the packages of one kind (`host/packages/apt_updates.py`)."""
+
+    kind: Annotated[str, Pattern("[a-z]+", 32)]
+    state: Annotated[str, Pattern("pending|held|pinned|not booted|none")]
+    security: Annotated[str, Pattern("yes|no|unknown")]
+    package: Word
+    installed: Version
+    available: Version
+    packages: Number32
+
+
+class Updates(TypedDict):
+    """What apt knows of newer packages."""
+
+    updates: Annotated[list[UpdateRecord], Most(16)]
+    security: list[Annotated[str, Pattern(r"[a-z0-9][a-z0-9+.-]*=[A-Za-z0-9+._~:-]+")]]
+    lists_days: Annotated[int, Range(100_000)] | None
+
+
+class UpdatesInfo(Result, Updates):
+    """The result of slurm_updates_info."""
+
+
 RESULTS: dict[str, type[Any]] = {
     "nvidia_driver": DriverResult,
     "nvidia_mig": MigResult,
@@ -431,6 +456,7 @@ RESULTS: dict[str, type[Any]] = {
     "slurm_spank_plugin": PluginResult,
     "slurm_state_directory": StateDirectoryResult,
     "slurm_storage": StorageResult,
+    "slurm_updates_info": UpdatesInfo,
     "slurm_user": AccountingResult,
 }
 """The result of each module; those of the doctor's modules are in `doctor/results.py`, with what they import."""

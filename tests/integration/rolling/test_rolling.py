@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from lab import Lab, Run, container, podman
 from reboots import power, write_stand_ins
+from security_updates import JOB, LEDGER, REVISION, check_ledger, offered
 
 CONTROLLER = "roll-ctl"
 NODES = [f"roll-node{number}" for number in range(1, 5)]
@@ -41,12 +42,12 @@ BREAKABLE = """
   ansible.builtin.command: test ! -e /root/broken
   changed_when: false
 """
-STREAM = b"""
+STREAM = f"""
 while test -e /run/stream; do
-  timeout 60 sbatch --parsable -D / -o /dev/null --time=2 "$@" --wrap 'sleep 2' || echo refused
+  timeout 60 sbatch --parsable -D / -o /dev/null --time=2 "$@" --wrap '{JOB}' || echo refused
   sleep 1
 done >/root/jobs
-"""
+""".encode()
 SLOW = """
 - name: Change slowly
   ansible.builtin.command: sleep 5
@@ -111,8 +112,9 @@ def reason(lab: Lab, node: str) -> str:
 
 @contextmanager
 def stream(lab: Lab, option: str = "") -> Iterator[None]:
-    """Submit a short job each second. At the end, accounting must have each of them as COMPLETED."""
-    start = f"touch /run/stream; cat >/root/stream; systemd-run --unit=stream sh /root/stream {option}"
+    """Submit a short job each second. At the end, accounting must have each of them as COMPLETED, and each has begun
+    and ended once by its own ledger."""
+    start = f"rm -f {LEDGER}; touch /run/stream; cat >/root/stream; systemd-run --unit=stream sh /root/stream {option}"
     lab.script(CONTROLLER, start, STREAM)
     yield
     lab.command(CONTROLLER, "rm /run/stream")
@@ -126,6 +128,7 @@ def stream(lab: Lab, option: str = "") -> Iterator[None]:
     while missing := wanted - set((found := lab.command(CONTROLLER, record)).split("\n")):
         assert time.monotonic() < until, f"{len(missing)} of {len(jobs)} jobs have not ended as they should: {found}"
         time.sleep(1)
+    check_ledger(lab, CONTROLLER, jobs)
 
 
 def succeeded(run: Run) -> None:
@@ -252,6 +255,43 @@ def test_packages_are_installed_and_upgraded_and_no_job_is_lost(lab: Lab) -> Non
         succeeded(lab.playbook("rolling", "-e", "{rolling_packages: [hello], rolling_budget: 2}"))
     for node in NODES:
         assert lab.command(node, "dpkg-query --show --showformat='${Version}' hello") == older.removeprefix("0~")
+
+
+def munge(lab: Lab, node: str) -> str:
+    """The version of munge on a node."""
+    return str(lab.command(node, "dpkg-query --show --showformat='${Version}' munge"))
+
+
+def test_security_updates_are_installed_where_they_are_missing_and_no_job_is_lost(lab: Lab) -> None:
+    """munge has one on three nodes; somebody holds it on one of them. The fourth node has none, and is not drained."""
+    before = {node: munge(lab, node) for node in NODES}
+    with offered(lab, "munge", NODES[:3], [NODES[3]]):
+        lab.command("roll-node3", "apt-mark hold munge libmunge2")
+        for playbook in ("doctor", "validate"):
+            run = lab.playbook(playbook)
+            succeeded(run)
+            assert (
+                f"munge     security update: {before['roll-node1']} -> {before['roll-node1']}{REVISION}" in run.output
+            )
+            assert f"{REVISION} on roll-node[1-2]" in run.output
+            assert f"munge     security update, held: {before['roll-node1']} -> " in run.output
+            assert "ansible-playbook gpucluster.slurm.rolling -e rolling_packages=security" in run.output
+        plan = lab.playbook("rolling", "--check", "-e", "rolling_packages=security")
+        succeeded(plan)
+        assert "security updates: on roll-node[1-4]; roll-node[3-4] needs none" in plan.output
+        assert "done      2 of 4: roll-node[3-4]" in plan.output
+        with stream(lab):
+            run = lab.playbook("rolling", "-e", "rolling_packages=security", "-e", "rolling_budget=1")
+        succeeded(run)
+        held = lab.command("roll-node3", "apt-mark showhold").split()
+        again = lab.playbook("rolling", "-e", "rolling_packages=security")
+        succeeded(again)
+        assert "done      4 of 4" in again.output
+        lab.command("roll-node3", "apt-mark unhold munge libmunge2")
+    after = {node: munge(lab, node) for node in NODES}
+    assert after == {node: f"{before[node]}{REVISION}" if node in NODES[:2] else before[node] for node in NODES}
+    assert {"munge", "libmunge2", "slurmd"} <= {*held}
+    assert "slurmd" in lab.command("roll-node1", "apt-mark showhold").split()
 
 
 def test_a_package_that_apt_does_not_know_drains_no_node(lab: Lab) -> None:

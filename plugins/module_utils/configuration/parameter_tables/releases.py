@@ -43,6 +43,11 @@ TAKES_THREE_BEFORE = "24.11"
 """The first release that takes the state, the database and the daemons of the three releases before it; earlier ones
 take those of the two before (RELEASE_NOTES of each release, and https://slurm.schedmd.com/upgrades.html)."""
 
+CONVERTS_WITHIN = {"23.11": 5}
+"""The first patch release that converts the database of earlier ones of its release (CONVERT_VERSION in
+src/plugins/accounting_storage/mysql/as_mysql_convert.c of all patch releases up to 26.05.3; the tables' fields are the
+same within a release)."""
+
 FIRST_PROTOCOL = 38
 """The upper byte of the protocol version of the first of RELEASES. Each later release has the next number
 (SLURM_22_05_PROTOCOL_VERSION and the following ones in src/common/slurm_protocol_common.h)."""

@@ -84,7 +84,7 @@ def read_versions(policy: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for package, block in re.findall(r"^(\S+):\n((?: .*\n)*)", policy + "\n", re.MULTILINE):
         versions = re.findall(r"^  Candidate: (\S+)", block, re.MULTILINE)
-        found[package] = versions + re.findall(r"^ (?:\*\*\*|   ) (\S+) -?\d+$", block, re.MULTILINE)
+        found[package] = versions + re.findall(r"^ (?:\*\*\*|   ) (\S+) -?\d+(?: \(.*\))?$", block, re.MULTILINE)
     return found
 
 

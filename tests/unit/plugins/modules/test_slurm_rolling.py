@@ -77,12 +77,13 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
 
 
 def step(name: str, check_mode: bool = False, **options: Any) -> Any:
-    params = {
+    params: dict[str, Any] = {
         "step": name,
         "nodes": "n[1-4]",
         "change": "kernel",
         "budget": {"*": "2"},
         "deadline": "",
+        "unchanged": None,
         "results": {},
         "user": "root",
         "wait": 0,
@@ -161,6 +162,34 @@ def test_another_change_begins_anew() -> None:
     assert ready(budget={"*": "1"}) == ["n1"]
     step("judge", results={"n1": ""})
     assert step("begin", change="other")["done"] == []
+
+
+def test_nodes_without_an_update_are_done_whatever_an_earlier_run_has_recorded(slurm: Slurm) -> None:
+    assert step("begin", unchanged="n[1-2]")["table"][0] == "done      2 of 4: n[1-2]"
+    assert ready() == ["n3", "n4"]
+    step("prove", results={"n3": "apt has failed", "n4": ""})
+    step("judge", results={"n4": ""})
+    # Days later: n1 has an update by now, and n3 is repaired and has all of them. It is checked before it returns.
+    assert step("begin", unchanged="n[2-4]")["done"] == ["n2", "n4"]
+    assert sorted(ready()) == ["n1", "n3"]
+    step("prove", results={"n1": ""})
+    # Killed here: n1 is in service inside the reservation, has its update, and nobody has checked it.
+    assert step("begin", unchanged="n[1-4]")["done"] == ["n2", "n4"]
+    assert sorted(ready()) == ["n1", "n3"]
+    step("prove", results={"n1": "", "n3": ""})
+    step("judge", results={"n1": "", "n3": ""})
+    assert step("end")["ok"]
+    assert not Path(slurm_rolling.RECORD).exists()
+    assert {node["State"] for node in slurm.nodes.values()} == {"IDLE"}
+
+
+@pytest.mark.usefixtures("slurm")
+def test_where_all_nodes_have_an_update_none_is_done_by_its_record() -> None:
+    step("begin", unchanged="")
+    assert ready(budget={"*": "1"}) == ["n1"]
+    step("judge", results={"n1": ""})
+    assert step("begin")["done"] == ["n1"]
+    assert step("begin", unchanged="")["done"] == []
 
 
 def test_what_others_drain_meanwhile_is_not_resumed(slurm: Slurm) -> None:

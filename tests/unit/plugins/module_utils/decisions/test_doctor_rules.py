@@ -59,7 +59,14 @@ def test_a_healthy_cluster_is_said_to_be_well() -> None:
     assert doctor.sick_nodes(hosts["head"]) == []
     head = examined(hosts)
     assert doctor.report(head) == ["All nodes and daemons are well."]
-    assert doctor.result(head) == {"ok": True, "answers": True, "findings": [], "repaired": False, "failures": []}
+    assert doctor.result(head) == {
+        "ok": True,
+        "answers": True,
+        "findings": [],
+        "repaired": False,
+        "failures": [],
+        "updates": None,
+    }
 
 
 def test_nodes_of_the_inventory_are_examined() -> None:

@@ -36,6 +36,55 @@ def test_a_change_is_described() -> None:
     assert rolling.announcement(host).endswith("a reboot: on n[1-2]")
 
 
+def found(hosts_of_play: dict[str, PlainHost], **security: list[str]) -> None:
+    """The nodes have found these security updates."""
+    for name, names in security.items():
+        hosts_of_play[name].set(__rolling_updates={"updates": [], "security": names, "lists_days": 0})
+
+
+@pytest.mark.parametrize("given", ["security", ["security"]])
+def test_security_updates_are_those_that_each_node_has_found(given: Any) -> None:
+    play = hosts(rolling_packages=given)
+    found(play, n1=["munge=0.5.16-1+deb13u1"], n2=[])
+    host = play["n1"].set(__rolling_nodes=["n1", "n2"])
+    assert rolling.objection(host) == ""
+    assert rolling.targets(host) == ["munge=0.5.16-1+deb13u1"]
+    assert rolling.targets(play["n2"]) == []
+    assert rolling.simulation(host)[-4:] == ["--only-upgrade", "--no-remove", "--", "munge=0.5.16-1+deb13u1"]
+    assert rolling.unchanged_nodes(host) == "n2"
+    assert rolling.announcement(host) == "security updates: on n[1-2]; n2 needs none"
+    found(play, n2=["munge=0.5.16-1+deb13u1"])
+    assert rolling.unchanged_nodes(host) == ""
+
+
+@pytest.mark.parametrize("given", ["htop,munge", ["htop", "munge"]])
+def test_packages_by_name_are_brought_to_their_newest_version(given: Any) -> None:
+    host = hosts(rolling_packages=given)["n1"]
+    assert rolling.work(host) == "packages htop, munge"
+    assert " ".join(rolling.simulation(host)) == "apt-get --simulate --assume-yes --quiet=2 install -- htop munge"
+    assert rolling.unchanged_nodes(host) is None
+    assert rolling.change(host) == rolling.change(hosts(rolling_packages=["htop", "munge"])["n1"])
+
+
+def test_a_reboot_is_for_nodes_without_a_security_update_too() -> None:
+    play = hosts(rolling_packages="security", rolling_reboot=True)
+    found(play, n1=["munge=2"], n2=[])
+    assert rolling.unchanged_nodes(play["n1"]) is None
+
+
+def test_a_new_driver_needs_a_reboot() -> None:
+    play = hosts(rolling_packages="security")
+    container = ["libnvidia-container1=1.18", "nvidia-container-toolkit=1.18"]
+    found(play, n1=container, n2=[])
+    assert rolling.driver_objection(play["n1"]) == ""
+    found(play, n2=["libnvidia-compute-550=550.163.01-0ubuntu1"])
+    objection = rolling.driver_objection(play["n1"])
+    assert objection.startswith("n2: security updates of NVIDIA's driver are pending")
+    assert objection.endswith("-e rolling_reboot=true")
+    assert rolling.driver_objection(play["n1"].set(rolling_reboot="true")) == ""
+    assert rolling.driver_objection(hosts()["n1"]) == ""
+
+
 @pytest.mark.parametrize(("value", "reboots"), [("true", True), ("false", False), (True, True), (False, False)])
 def test_a_reboot_can_be_asked_for_on_the_command_line(value: bool | str, reboots: bool) -> None:
     host = hosts(rolling_reboot=value)["n1"]

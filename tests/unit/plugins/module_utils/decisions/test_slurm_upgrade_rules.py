@@ -17,6 +17,7 @@ PLAN: dict[str, Any] = {
     "release": "26.05",
     "hosts": ["head", "login", "n1", "n2"],
     "errors": [],
+    "converts": True,
 }
 URL = "https://x.example.org/slurm-smd_26.05.1-1_amd64.deb"
 FILES: dict[str, Any] = {
@@ -38,6 +39,54 @@ def test_the_packages_that_hosts_are_offered_are_the_target() -> None:
     assert (plan["from"], plan["to"], plan["hosts"]) == ("24.11.5-4", "25.05.1-1", ["head", "n1"])
     found["n1"].set(slurm_packages=FILES)
     assert slurm_upgrade.plan(found["n1"])["to"] == "26.05.1-1"
+
+
+@pytest.mark.parametrize(
+    ("present", "offered", "converts"),
+    [
+        ("24.11.5-4", "24.11.5-4+deb13u1", False),
+        ("24.11.5-4", "24.11.7-1", False),
+        ("24.11.5-4", "25.05.1-1", True),
+        ("23.11.4-1.2ubuntu5", "23.11.4-1.2ubuntu5.1", False),
+        ("23.11.4-1", "23.11.11-1", True),
+        ("23.11.5-1", "23.11.11-1", False),
+    ],
+)
+def test_a_patch_release_converts_no_database(present: str, offered: str, converts: bool) -> None:
+    found = cluster(ansible_play_hosts=["head", "n1"])
+    for host in found.values():
+        host.say(packages={"slurm-wlm-basic-plugins": present}, candidates={"slurm-wlm-basic-plugins": offered})
+    assert slurm_upgrade.plan(found["head"])["converts"] == converts
+    # The database has been converted, and a node has not been upgraded yet.
+    found["head"].say(packages={"slurm-wlm-basic-plugins": offered})
+    assert not slurm_upgrade.plan(found["n1"])["converts"]
+    # A run was killed while it converted.
+    found["head"].say(files={"/var/lib/gpucluster-slurm/upgrade/state.json": "x"})
+    assert slurm_upgrade.plan(found["n1"])["converts"]
+
+
+def test_a_database_whose_version_nobody_knows_is_converted() -> None:
+    found = cluster(ansible_play_hosts=["head", "n1"])
+    for name, packages in {"head": {}, "n1": {"slurm-wlm-basic-plugins": "24.11.5-4"}}.items():
+        newer = {"slurm-wlm-basic-plugins": "24.11.5-4+deb13u1"}
+        found[name].say(packages=packages, candidates=newer, interrupted=not packages)
+    plan = slurm_upgrade.plan(found["n1"])
+    assert (plan["hosts"], plan["converts"]) == (["head", "n1"], True)
+
+
+def test_a_patch_release_stops_slurmdbd_like_the_other_daemons() -> None:
+    patch = {"from": "24.11.5-4", "to": "24.11.5-4+deb13u1", "release": "24.11", "converts": False}
+    found = hosts(patch, groups=GROUPS | {"slurm_upgrades_database": ["head"]}, slurm_plugstack=[{"plugin": "a.so"}])
+    host = found["head"].say(slurm_version="24.11.5")
+    assert slurm_upgrade.daemons(host) == ["slurmctld", "slurmdbd"]
+    assert (slurm_upgrade.changes_release(host), slurm_upgrade.changes_release(hosts()["head"])) == (False, True)
+    assert slurm_upgrade.stages(host) == ["packages", "database", "controllers"]
+    assert slurm_upgrade.announcement(host) == (
+        "Slurm 24.11.5-4 -> 24.11.5-4+deb13u1 on head,login,n[1-2], which has the same protocols, state and database"
+    )
+    assert slurm_upgrade.report(host) == (
+        "The packages are on the hosts, and slurmctld 24.11.5-4+deb13u1 starts with the configuration."
+    )
 
 
 def test_the_plan_is_described() -> None:

@@ -208,3 +208,9 @@ def test_names_are_no_options_of_apt() -> None:
     apt_get.install_packages(module, ["at", "/x.deb"], [])
     (call,) = module.run_command.call_args_list
     assert call.args[0][-3:] == ["--", "at", "/x.deb"]
+
+
+def test_a_version_that_a_part_of_the_hosts_gets_first_is_read() -> None:
+    """Ubuntu's phased updates; the answer is apt's (recorded/apt)."""
+    policy = (Path(__file__).parents[4] / "recorded/apt/ubuntu-22.04/packages.txt").read_text()
+    assert apt_get.read_versions(policy)["munge"] == ["0.5.14-6ubuntu1", "0.5.14-6ubuntu1", "0.5.14-6"]

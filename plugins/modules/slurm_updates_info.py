@@ -1,0 +1,89 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Gather the pending updates of a host's packages."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_updates_info
+short_description: Gather the pending updates of a host's packages
+version_added: 0.2.0
+description:
+  - Returns which packages of Slurm, munge, MariaDB, enroot, apptainer, NVIDIA, the kernel and OpenSSH have a newer
+    version in apt's lists, and whether that is a security update. Held packages and packages that apt's preferences
+    keep at a version are among them.
+  - A security update is a version in a list of Debian's or Ubuntu's archive of security updates. Other sources of
+    packages do not say what their versions are for.
+  - It changes nothing and does not update apt's lists.
+options:
+  whole:
+    description: Whether to return the security updates of all packages as well.
+    type: bool
+    default: false
+extends_documentation_fragment: [gpucluster.slurm.reading]
+"""
+
+EXAMPLES = r"""
+- name: Gather pending updates
+  gpucluster.slurm.slurm_updates_info:
+"""
+
+RETURN = r"""
+updates:
+  description:
+    - An entry for each kind of packages that has an update, or of which nobody says whether it has one. C(package) is
+      one of those with the C(state), of which there are C(packages).
+    - C(security) is V(yes), V(no) or V(unknown). C(state) is V(pending), V(held) by dpkg, V(pinned) by apt's
+      preferences, V(not booted), which is a newer kernel that is installed, or V(none) without an update.
+  type: list
+  elements: dict
+  returned: always
+  sample:
+    - kind: munge
+      state: pending
+      security: "yes"
+      package: libmunge2
+      installed: 0.5.16-1
+      available: 0.5.16-1+deb13u1
+      packages: 2
+security:
+  description: With O(whole), the security updates that apt would install, without those of Slurm.
+  type: list
+  elements: str
+  returned: always
+  sample: [libmunge2=0.5.16-1+deb13u1, munge=0.5.16-1+deb13u1]
+lists_days:
+  description: The age of apt's lists in days at most; null if there are none.
+  type: int
+  returned: always
+  sample: 3
+"""
+
+from typing import TYPE_CHECKING
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_updates import gather_updates
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import UpdatesInfo
+
+
+def gather(module: AnsibleModule) -> UpdatesInfo:
+    """The module's result. Raises CommandError."""
+    return {"changed": False, **gather_updates(output, module.params["whole"])}
+
+
+ARGUMENTS = {"whole": {"type": "bool", "default": False}}
+
+
+def main() -> None:
+    run_module(gather, ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()
