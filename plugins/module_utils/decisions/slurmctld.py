@@ -305,7 +305,9 @@ def nodes_to_restore(host: RunHost) -> list[str]:
 
 def serving_line(host: RunHost) -> str:
     """Which of several controllers serves at the end of the run; empty for a cluster with one."""
-    states: dict[str, str] = (host.get("__slurm_run_ended") or {}).get("controllers") or {}
+    answer: dict[str, str] = (host.get("__slurm_run_ended") or {}).get("controllers") or {}
+    order = [name for name in host["slurm_controllers"] if name in answer]
+    states = {name: answer[name] for name in dict.fromkeys([*order, *answer])}
     if not states:
         return ""
     named = {state: fold([name for name in states if states[name] == state]) for state in states.values()}

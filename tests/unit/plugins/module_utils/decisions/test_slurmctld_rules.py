@@ -287,6 +287,7 @@ def test_nodes_without_own_files_need_no_comparison() -> None:
     [
         ({}, ""),
         ({"head": "serves", "n1": "stands by"}, "The controller head serves; n1 stands by."),
+        ({"n1": "stands by", "head": "serves"}, "The controller head serves; n1 stands by."),
         (
             {"head": "serves", "n1": "does not answer"},
             "The controller head serves; slurmctld does not answer on n1.",
