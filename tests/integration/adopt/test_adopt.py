@@ -340,9 +340,9 @@ def test_the_commands_of_the_handbook_run_as_they_stand(found: dict[str, str], t
     lab = Lab("adopt", tmp_path / "lab-one.cluster.yml")
     for command in commands(page):
         if "--limit ctl,node01 --check" in command:
-            cluster = lab.inventory.read_text()
-            assert "unmanaged: ad-n[1-2]" in cluster
-            lab.inventory.write_text(cluster.replace("unmanaged: ad-n[1-2]", "unmanaged: ad-n2"))
+            assert yaml.safe_load(lab.inventory.read_text())["unmanaged"] == "ad-n[1-2]"
+            text = re.sub("(?m)^unmanaged: .*$", "unmanaged: ad-n2", lab.inventory.read_text())
+            lab.inventory.write_text(text)
         run_as_typed(lab, re.sub(r"\b(NAME|ctl|node0[12])\b", lambda match: names[match[0]], command), tmp_path)
     assert len(commands(page)) == 7
     assert files_of_slurm(COPIED) == found
