@@ -334,15 +334,17 @@ def test_a_cluster_is_given_back(copied: Lab, found: dict[str, str]) -> None:
 
 
 def test_the_commands_of_the_handbook_run_as_they_stand(found: dict[str, str], tmp_path: Path) -> None:
-    """With the names of this cluster. `unmanaged` leaves the file as the page says."""
+    """With the names of this cluster. The key `unmanaged` and the node's own file change as the page says."""
     names = {"NAME": "lab-one", "ctl": "ad-head", "node01": "ad-n1", "node02": "ad-n2"}
     page = "docs/admin/adopt.md"
     lab = Lab("adopt", tmp_path / "lab-one.cluster.yml")
     for command in commands(page):
         if "--limit ctl,node01 --check" in command:
-            cluster = lab.inventory.read_text()
-            assert "unmanaged: ad-n[1-2]" in cluster
-            lab.inventory.write_text(cluster.replace("unmanaged: ad-n[1-2]", "unmanaged: ad-n2"))
+            assert yaml.safe_load(lab.inventory.read_text())["unmanaged"] == "ad-n[1-2]"
+            text = re.sub("(?m)^unmanaged: .*$", "unmanaged: ad-n2", lab.inventory.read_text())
+            plugin = "plugstack: [{plugin: /opt/site/spank_site.so, arguments: [level=2]}]\n"
+            lab.inventory.write_text(f"{text}\n{plugin}")
+            assert lab.playbook("site", "--limit=ad-head").rc == 0
         run_as_typed(lab, re.sub(r"\b(NAME|ctl|node0[12])\b", lambda match: names[match[0]], command), tmp_path)
     assert len(commands(page)) == 7
     assert files_of_slurm(COPIED) == found

@@ -186,7 +186,9 @@ def test_sacctmgr(lab: Lab) -> None:
 
 def test_srun_and_sacct(lab: Lab) -> None:
     assert as_alice(lab, 'srun -p cpu echo "Running in cpu partition"') == "Running in cpu partition"
-    lab.wait_for(LOGIN, "sacct -nX --user=alice --state=COMPLETED --format=JobName,Partition,User", "alice")
+    # With a state and without both times, sacct shows only jobs of this second.
+    times = "--starttime=now-1hour --endtime=now"
+    lab.wait_for(LOGIN, f"sacct -nX --user=alice --state=COMPLETED {times} --format=JobName,Partition,User", "alice")
     assert "COMPLETED" in as_alice(lab, "sacct")
     assert "COMPLETED" in as_alice(lab, "sacct --starttime=$(date +%F) --endtime=now+1day")
     assert "COMPLETED" not in as_alice(lab, "sacct --starttime=2023-05-01 --endtime=2023-05-02")
