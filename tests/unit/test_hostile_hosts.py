@@ -241,7 +241,11 @@ def test_what_is_said_of_jobs_is_data_in_reports(tmp_path: Path) -> None:
         "message": said,
     }
     answer = {"failed": True, "msg": said, "jobs": [job], "accounting": False}
-    hosts = Hosts(tmp_path / "site", cluster("n1"), {"head": honest("head") | {"slurm_job": answer}, "n1": {}})
+    answers = honest("head") | {
+        "slurm_job": answer,
+        "slurm_updates_info": {"changed": False, "updates": [], "security": [], "lists_days": 0},
+    }
+    hosts = Hosts(tmp_path / "site", cluster("n1"), {"head": answers, "n1": {}})
     run = hosts.run("gpucluster.slurm.validate")
     harmless(run)
     assert recap(run)["head"] == "failed"
