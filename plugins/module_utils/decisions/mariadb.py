@@ -114,8 +114,9 @@ def lacks_package(host: RunHost) -> bool:
 
 
 def can_be_asked(host: RunHost) -> bool:
-    """Whether modules can ask MariaDB: in check mode, the host may lack what they need."""
-    return not host.check_mode or has_package(host, *DISTRIBUTION_PACKAGES["mariadb"])
+    """Whether modules can ask MariaDB: in check mode, the host may lack what they need, or MariaDB may not run yet."""
+    runs = MARIADB_SOCKET in host.facts["paths"]
+    return not host.check_mode or (runs and has_package(host, *DISTRIBUTION_PACKAGES["mariadb"]))
 
 
 def socket(_host: RunHost) -> str:

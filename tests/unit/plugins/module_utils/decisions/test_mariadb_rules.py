@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import mariadb
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_values import buffer_pool_mib
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MARIADB_SOCKET
 from plain_host import PlainHost, cluster
 
 
@@ -52,11 +53,12 @@ def test_a_host_that_this_run_has_prepared_is_compared() -> None:
 
 
 def test_a_check_asks_mariadb_only_if_the_host_has_what_the_modules_need() -> None:
-    host = database().say(packages={"mariadb-server": "1"})
+    host = database().say(packages={"mariadb-server": "1"}, paths={MARIADB_SOCKET: "mysql:mysql 0777"})
     assert mariadb.can_be_asked(host)
     host.set(ansible_check_mode=True)
     assert not mariadb.can_be_asked(host)
     assert mariadb.can_be_asked(host.say(packages={"mariadb-server": "1", "python3-pymysql": "1"}))
+    assert not mariadb.can_be_asked(host.say(paths={})), "it is installed, and does not run"
 
 
 def test_variables_have_the_names_that_mariadb_shows() -> None:
