@@ -67,6 +67,7 @@ options:
         this text name, without limits, since slurmctld exits if a QOS of a partition is missing. A QOS that is neither
         in the policy nor in the database is an error.
       - sacctmgr uses this text instead of the host's slurm.conf. The cluster need not be in the database yet.
+      - In check mode slurmdbd need not answer, since the run itself may have to start it. The plan is then empty.
     type: str
   tracked:
     description:
@@ -158,10 +159,15 @@ from typing import TYPE_CHECKING, Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import qos_of_partitions
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr, conf_for_sacctmgr
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import (
+    Sacctmgr,
+    UnreachedError,
+    conf_for_sacctmgr,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import write_new
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PolicyResult
@@ -176,7 +182,12 @@ def change_accounting(module: AnsibleModule) -> PolicyResult:
     wanted = conf_file.read({"slurm.conf": conf})
     path = os.path.join(module.tmpdir, "slurm.conf")
     write_new(path, conf_for_sacctmgr(wanted).encode(), 0o600)
-    sacctmgr = Sacctmgr(cluster, new=True, conf=path)
+    try:
+        sacctmgr = Sacctmgr(cluster, new=True, conf=path)
+    except UnreachedError:
+        if not module.check_mode:  # else the run starts slurmdbd first
+            raise
+        return {**plan_result([]), "table": [], "kept": []}
     policy = qos_of_partitions(policy, wanted.partitions)
     return apply_policy(module, sacctmgr, policy, partitions=wanted.partitions)
 

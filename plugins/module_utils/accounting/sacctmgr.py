@@ -45,6 +45,10 @@ class AccountingError(CollectionError):
     """The accounting could not be changed as wanted; with the message of Slurm's command."""
 
 
+class UnreachedError(AccountingError):
+    """Nothing answers where slurmdbd should be."""
+
+
 # -- questions and answers -------------------------------------------------------------------------------------------
 
 Row = Mapping[str, str]
@@ -260,11 +264,11 @@ class Sacctmgr:
             raise AccountingError(f"cluster: found {cluster!r}, the database has {known}")
 
     def _ask(self, command: Sequence[str]) -> str:
-        """A command's answer. Raises AccountingError with its message, or with the address where nothing answered."""
+        """A command's answer. Raises AccountingError with its message, UnreachedError where nothing answered."""
         answer = run(command, conf=self.conf)
         if answer.status and (unreached := _UNREACHED.search(answer.message)):
             place = "AccountingStorageHost and AccountingStoragePort of slurm.conf"
-            raise AccountingError(f"slurmdbd does not answer at {unreached[1]} ({place}): {unreached[2]}")
+            raise UnreachedError(f"slurmdbd does not answer at {unreached[1]} ({place}): {unreached[2]}")
         if answer.status:
             raise AccountingError(f"{' '.join(command[:4])} failed: {answer.message}")
         return answer.output

@@ -52,7 +52,7 @@ VARIABLES = {"registry_tls": False, "slurm_no_new_privileges": False}
 
 IN_EVERY_FILE = {"plugin", "name", "controllers", "hardware", "nodes", "partitions", "addresses"}
 ELSEWHERE = {
-    "database": "default, on its bare hosts",
+    "database": "prologs: its cluster has none",
     "login": "prologs: its cluster has none besides the controller",
     "defaults": "update",
     "packages": "upgrade, and scenarios with SchedMD's packages",

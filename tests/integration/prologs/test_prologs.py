@@ -99,11 +99,12 @@ def test_a_second_run_changes_nothing(lab: Lab) -> None:
     unchanged(lab.playbook("site", "--skip-tags=validate"))
 
 
-def test_a_check_foretells_a_login_host(lab: Lab, tmp_path: Path) -> None:
-    """Of a cluster that has none besides its controller: scenario default tries other keys."""
+def test_a_check_foretells_a_database_and_a_login_host(lab: Lab, tmp_path: Path) -> None:
+    """Of a cluster that has none: scenario default tries the other keys."""
     cluster = {key: value for key, value in lab.cluster.items() if key not in ("prologs", "epilogs")}
-    login = {"login": f"{CONTROLLER},{FIRST}"}
-    run = with_cluster(lab, tmp_path, {**cluster, **login}).playbook("site", "--check", "--diff")
+    accounting = {"accounts": [{"name": "vision"}], "users": [{"name": "alice", "DefaultAccount": "vision"}]}
+    new = {"database": CONTROLLER, "login": f"{CONTROLLER},{FIRST}", "accounting": accounting}
+    run = with_cluster(lab, tmp_path, {**cluster, **new}).playbook("site", "--check", "--diff")
     assert (run.rc, run.failed) == (0, {})
 
 

@@ -19,6 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import (
     AccountingError,
     Sacctmgr,
+    UnreachedError,
     conf_for_sacctmgr,
     questions,
     shortened,
@@ -211,7 +212,7 @@ def test_a_database_that_does_not_answer_is_named_by_its_place(stand_in: StandIn
 sacctmgr: error: _open_persist_conn: failed to open persistent connection to host:head:1: Connection refused
 sacctmgr: error: Sending PersistInit msg: Connection refused"""
     stand_in("sacctmgr", f"echo '{message}' >&2; exit 1")
-    with pytest.raises(AccountingError) as error:
+    with pytest.raises(UnreachedError) as error:
         Sacctmgr("lab")
     place = "head:1 (AccountingStorageHost and AccountingStoragePort of slurm.conf)"
     assert str(error.value) == f"slurmdbd does not answer at {place}: Connection refused"
