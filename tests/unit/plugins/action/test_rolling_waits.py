@@ -55,7 +55,7 @@ def test_a_table_that_stays_is_shown_from_time_to_time(monkeypatch: pytest.Monke
 
 def test_the_end_of_ansible_playbook_is_the_end_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for hours, and would change nodes next to the run that goes on."""
-    monkeypatch.setattr(run_processes, "_marks", {1: None})
+    monkeypatch.setattr(run_processes, "_marks", {-1: None})
     result, _shown, left = run_of(monkeypatch, WAITS, WAITS, READY)
     assert (result["failed"], left) == (True, 2)
     monkeypatch.setattr(run_processes, "_marks", {os.getppid(): None})
