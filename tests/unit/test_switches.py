@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import switches
 import yaml
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import OPTION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preflight
 from plain_host import cluster
 
-DOCUMENTED = switches.documented()
+DOCUMENTED = [*switches.documented(), ("what doctor says", "rolling_packages", "security")]
 COLLECTION = "gpucluster.slurm."
 _WHOLE = r"\{{\{{ {name}( \| default\(false\))? \}}\}}"
 
@@ -36,8 +36,9 @@ def test_documents_have_switches() -> None:
 @pytest.mark.parametrize(("file", "name", "value"), DOCUMENTED, ids=[f"{file}-{name}" for file, name, _ in DOCUMENTED])
 def test_what_a_document_gives_is_an_option_that_takes_it(file: str, name: str, value: Any) -> None:
     if name != OPTION:  # the inventory plugin reads it
-        spec = switches.options()[name]
-        assert not ArgumentSpecValidator({name: spec}).validate({name: value}).error_messages, file
+        options = {"role": {name: switches.options()[name]}}
+        variables = {"n1": {name: value}}
+        assert argument_errors(variables, {"role": "all"}, {"all": ["n1"]}, options) == [], file
 
 
 @pytest.mark.parametrize("name", sorted(switches.names()))

@@ -35,9 +35,9 @@ CHECK_RESERVATION = "gpucluster_rolling"
 
 
 def wanted_packages(host: RunHost) -> list[str]:
-    """The packages that the site names; with `-e` they can be a text."""
+    """The packages that the site names, or `security` alone, which may be a text."""
     value = host["rolling_packages"]
-    return [name.strip() for name in value.split(",")] if isinstance(value, str) and value else list(value)
+    return [value] if isinstance(value, str) and value else list(value)
 
 
 def only_security(host: RunHost) -> bool:
