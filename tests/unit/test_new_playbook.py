@@ -152,3 +152,16 @@ def test_a_chosen_host_that_cannot_be_used_stops_the_run(tmp_path: Path) -> None
     assert "new_cluster_controllers: head cannot be used: unknown platform rocky 9.5" in told
     assert told.endswith("rc=2")
     assert not there.written.exists()
+
+
+def test_a_cluster_file_with_a_standby(tmp_path: Path) -> None:
+    hosts = {
+        name: bare(name, gpus=name == "n1", stdout=f"10.0.0.{place}") for place, name in enumerate(("a", "b", "n1"))
+    }
+    there = Bare(tmp_path / "site", hosts)
+    assert "new_cluster_state_directory: missing" in run(there, "new_cluster_controllers=b,a")
+    told = run(there, "new_cluster_controllers=b,a", "new_cluster_state_directory=/shared/slurm")
+    assert told.endswith("rc=0"), told
+    cluster = yaml.safe_load(there.written.read_text())
+    assert cluster["slurm_conf"] == {"StateSaveLocation": "/shared/slurm"}
+    assert load(Document("x.cluster.yml", cluster)).groups["slurm_controller"] == ["b", "a"]

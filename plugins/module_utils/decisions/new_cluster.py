@@ -43,8 +43,9 @@ def known(host: RunHost, name: str, results: tuple[str, ...]) -> dict[str, Any]:
 
 
 def choices(host: RunHost) -> dict[str, Any]:
-    """The name of the cluster, and the hosts that were chosen for its parts."""
-    return {part: host[f"new_cluster_{part}"] for part in ("name", *first_cluster_file.PARTS)}
+    """The name of the cluster, the hosts that were chosen for its parts, and the directory of several controllers."""
+    names = ("name", *first_cluster_file.PARTS, first_cluster_file.STATE_DIRECTORY)
+    return {name: host[f"new_cluster_{name}"] for name in names}
 
 
 def file(host: RunHost) -> str:

@@ -29,11 +29,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery i
 PARTS = ("controllers", "database", "login", "compute")
 """The parts of a cluster that hosts can be chosen for."""
 
-_OF_ONE_HOST = {
-    "database": "one",
-    "controllers": "one; add standbys later, with a StateSaveLocation that all controllers mount",
-}
-"""The parts that get one host, with what messages say is allowed."""
+STATE_DIRECTORY = "state_directory"
+"""The choice of StateSaveLocation, which several controllers share."""
 
 MOST_SECONDS = 30
 """The difference of clocks from which site.yml refuses a host (role base)."""
@@ -84,7 +81,7 @@ def choice_errors(
     """The errors in the options of the playbook, before any host is reached.
 
     Args:
-        choices: `name`, and a hostlist for each of PARTS, which may be empty.
+        choices: `name`, a hostlist for each of PARTS, and STATE_DIRECTORY; all but `name` may be empty.
         hosts: all hosts of the inventory.
         given: names of the variables that begin with `new_cluster_`. known: those of them that there are.
     """
@@ -97,6 +94,11 @@ def choice_errors(
         errors.append("the inventory has no hosts, allowed: -i host1,host2, or -i FILE")
     for part in PARTS:
         errors += _find_part_errors(part, choices.get(part), hosts)
+    if not errors and len(expand(str(choices["controllers"] or ""))) > 1 and not choices[STATE_DIRECTORY]:
+        errors.append(
+            f"new_cluster_{STATE_DIRECTORY}: missing: several controllers need a directory that all of them mount, "
+            "such as /shared/slurm"
+        )
     return errors
 
 
@@ -121,8 +123,8 @@ def _find_part_errors(part: str, choice: Any, hosts: Sequence[str]) -> list[str]
     if strange:
         allowed = f"hosts of the inventory, {fold([*hosts])}"
         errors.append(f"{key}: found {shown(fold(strange))}, {schema.unknown('host', strange[0], hosts, allowed)}")
-    if part in _OF_ONE_HOST and len(names) > 1:
-        errors.append(f"{key}: found {len(names)} hosts, allowed: {_OF_ONE_HOST[part]}")
+    if part == "database" and len(names) > 1:
+        errors.append(f"{key}: found {len(names)} hosts, allowed: one")
     return errors
 
 
@@ -312,7 +314,7 @@ def new_cluster(
     compute = [by_name[name] for name in assigned["compute"]]
     names = [host.name for host in compute]
     described = discover({host.name: host.hardware for host in compute}, {}, names, [])
-    cluster = _make_cluster(choices["name"], assigned, by_name, described)
+    cluster = _make_cluster(choices, assigned, by_name, described)
     parts = {**assigned, "compute": _select_measured(compute, described["nodes"])}
     return {
         "table": _make_table(candidates, parts),
@@ -388,22 +390,27 @@ def _assign_parts(
     """The hosts of each part, by their names in the inventory.
 
     Without a choice: the controller is the first host without GPUs that is not chosen for compute, or else the first
-    host. It has the database and is the login host. All other hosts are compute nodes; where there is no other one, the
+    host. The first controller has the database, and all of them are login hosts. All other hosts are compute nodes; where there is no other one, the
     controller is.
     """
     free = [name for name in usable if name not in chosen["compute"]] or [*usable]
     without = [name for name in free if not by_name[name].has_gpus]
     controllers = chosen["controllers"] or (without or free)[:1]
-    database, login = (chosen[part] or controllers for part in ("database", "login"))
+    database = chosen["database"] or controllers[:1]
+    login = chosen["login"] or controllers
     servers = {*controllers, *database, *login}
     compute = chosen["compute"] or [name for name in usable if name not in servers] or [*controllers]
     return {"controllers": controllers, "database": database, "login": login, "compute": compute}
 
 
 def _make_cluster(
-    name: str, parts: Mapping[str, list[str]], by_name: Mapping[str, _Candidate], described: Mapping[str, Any]
+    choices: Mapping[str, Any],
+    parts: Mapping[str, list[str]],
+    by_name: Mapping[str, _Candidate],
+    described: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The content of the cluster file."""
+    state_directory = choices[STATE_DIRECTORY]
     addresses = {host.name: host.address for host in by_name.values()}
     hosts = {part: [by_name[known_as].name for known_as in parts[part]] for part in PARTS}
     nodes = [entry for node in described["nodes"] for entry in _split_by_address(node, addresses)]
@@ -411,7 +418,7 @@ def _make_cluster(
     servers = dict.fromkeys(host for part in PARTS[:3] for host in hosts[part] if host not in compute)
     return {
         "plugin": keys.PLUGIN,
-        "name": name,
+        "name": choices["name"],
         "defaults": keys.NEWEST_GENERATION,
         "controllers": fold(hosts["controllers"]),
         "database": fold(hosts["database"]),
@@ -420,6 +427,7 @@ def _make_cluster(
         "nodes": nodes,
         "partitions": _make_partitions(described),
         "addresses": {host: addresses[host] for host in servers if addresses[host]},
+        "slurm_conf": {"StateSaveLocation": state_directory} if state_directory else {},
     }
 
 

@@ -24,6 +24,7 @@ def control_host(directory: Path, names: tuple[str, ...] = ("a", "b"), **variabl
         "new_cluster_database": "",
         "new_cluster_login": "",
         "new_cluster_compute": "",
+        "new_cluster_state_directory": "",
     }
     host = PlainHost(own | variables)
     host.hosts = {"localhost": host, **{name: PlainHost({"inventory_hostname": name}) for name in names}}

@@ -18,7 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.first_clust
 from standing_hosts import HARDWARE
 
 PLATFORMS = ["debian 13"]
-NOTHING = {"name": "x", "controllers": "", "database": "", "login": "", "compute": ""}
+NOTHING = {"name": "x", "controllers": "", "database": "", "login": "", "compute": "", "state_directory": ""}
 GPU = {**HARDWARE["gpus"][0], "mig": []}
 
 
@@ -200,7 +200,7 @@ def test_no_host_can_be_used() -> None:
 @pytest.mark.parametrize(
     ("choices", "error"),
     [
-        ({"controllers": "a,b"}, "new_cluster_controllers: found 2 hosts, allowed: one; add standbys later"),
+        ({"controllers": "a,b"}, "new_cluster_state_directory: missing: several controllers need a directory"),
         ({"database": "a,b"}, "new_cluster_database: found 2 hosts, allowed: one"),
         ({"login": "a,a"}, "new_cluster_login: a is listed twice"),
         ({"compute": "a[1-"}, "new_cluster_compute: found 'a[1-', "),
@@ -211,6 +211,23 @@ def test_no_host_can_be_used() -> None:
 def test_wrong_choices(choices: dict[str, str], error: str) -> None:
     (found,) = choice_errors({**NOTHING, **choices}, ["a", "b"], [], [])
     assert found.startswith(error)
+
+
+def test_standbys_are_controllers_and_login_hosts_and_the_primary_has_the_database() -> None:
+    hosts = {name: host(name) for name in ("a", "b", "n1")}
+    result = new_cluster(
+        hosts, [*hosts], {**NOTHING, "controllers": "b,a", "state_directory": "/shared/slurm"}, PLATFORMS
+    )
+    assert result["errors"] == []
+    cluster = result["cluster"]
+    assert {key: cluster[key] for key in ("controllers", "database", "login", "slurm_conf")} == {
+        "controllers": "b,a",
+        "database": "b",
+        "login": "b,a",
+        "slurm_conf": {"StateSaveLocation": "/shared/slurm"},
+    }
+    model = load(Document("x", cluster))
+    assert [*model.groups["slurm_compute"]] == ["n1"]
 
 
 def test_right_choices() -> None:
