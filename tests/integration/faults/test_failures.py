@@ -132,7 +132,7 @@ def test_a_failure_of_a_daemon_or_disk(lab: Lab, name: str) -> None:
 
 def test_a_network_that_is_away_for_less_than_slurmd_timeout(lab: Lab) -> None:
     job = submit(lab, 30, f"--nodelist={NODE}")
-    link = "systemd-run --quiet --on-active={} ip link set eth0 {}"
+    link = "systemd-run --quiet --timer-property=AccuracySec=100ms --on-active={} ip link set eth0 {}"
     # The link comes back by itself: nobody can log in.
     lab.command(NODE, f"{link.format(60, 'up')}; {link.format(1, 'down')}")
     lab.wait_for(HEAD, f"cat {LEDGER}", f"{job} end", 60)
