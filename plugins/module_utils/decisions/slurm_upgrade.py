@@ -48,14 +48,15 @@ def plan(host: RunHost) -> dict[str, Any]:
 
     The target is what the packages say: the version of the files in slurm_packages, or what apt offers on each host.
     `converts` tells whether the database is converted: not from a version of the same release to another one, unless a
-    run that was killed has begun a conversion.
+    run that was killed has begun a conversion. `absent` are the controllers that the run does without.
     """
     facts = {name: host.of(name).facts for name in host.play_hosts}
     package, database = source(host).version, facts.get(host["slurm_database"])
     found = upgrade_plan(facts, package, files_version(host["slurm_packages"]))
     begun = database is not None and UPGRADE_MARK in database["files"]
     present = database["packages"].get(package, "") if database else ""
-    return {**found, "converts": begun or converts_database(present, found["to"])}
+    converts = begun or converts_database(present, found["to"])
+    return {**found, "converts": converts, "absent": absent_controllers(host)}
 
 
 def announcement(host: RunHost) -> str:
@@ -278,7 +279,7 @@ def report(host: RunHost) -> str:
             f"{max(int(result.get('seconds', 0)), 1)} s. Until slurmdbd {target} opens its port, every failure "
             "restores the previous release."
         )
-    if absent := absent_controllers(host):
+    if absent := host["__slurm_upgrade_plan"]["absent"]:
         lines.append(
             f"{fold(absent)} was not reached, and its slurmctld does not start with the previous release: run "
             "gpucluster.slurm.upgrade again when the host is back."

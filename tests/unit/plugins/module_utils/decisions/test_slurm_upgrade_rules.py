@@ -18,6 +18,7 @@ PLAN: dict[str, Any] = {
     "hosts": ["head", "login", "n1", "n2"],
     "errors": [],
     "converts": True,
+    "absent": [],
 }
 URL = "https://x.example.org/slurm-smd_26.05.1-1_amd64.deb"
 FILES: dict[str, Any] = {
@@ -160,7 +161,11 @@ def test_an_upgrade_goes_on_without_a_dead_controller() -> None:
     assert slurm_upgrade.stages(found["n1"]) == ["packages", "controllers", "first_nodes"]
     assert slurm_upgrade.unpacked(found["n1"]) == "/var/lib/gpucluster-slurm/upgrade/26.05.1-1"
     assert slurm_upgrade.keeps_state(found["n1"])
-    assert slurm_upgrade.report(found["n1"]).endswith(
+    assert slurm_upgrade.plan(found["n1"])["absent"] == ["head"]
+    # The play that reports has only hosts that are upgraded.
+    upgraded = two_controllers(ansible_play_hosts_all=["login", "n1", "n2"])["n1"]
+    upgraded.set(__slurm_upgrade_plan=PLAN | {"absent": ["head"]})
+    assert slurm_upgrade.report(upgraded).endswith(
         " head was not reached, and its slurmctld does not start with the previous release: run "
         "gpucluster.slurm.upgrade again when the host is back."
     )
