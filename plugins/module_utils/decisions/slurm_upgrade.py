@@ -64,14 +64,18 @@ def announcement(host: RunHost) -> str:
     found = host["__slurm_upgrade_plan"]
     if not found["hosts"]:
         return f"Every host has Slurm {found['to']}"
-    kept = "" if changes_release(host) or found["converts"] else ", which has the same protocols, state and database"
+    kept = "" if changes_release(host) else ", which has the same protocols, state and database"
     return f"Slurm {found['from']} -> {found['to']} on {fold(found['hosts'])}{kept}"
 
 
 def changes_release(host: RunHost) -> bool:
-    """Whether a host gets another release. Within one, the state of slurmctld and the plugins of others stay good."""
+    """Whether a host gets another release, or a database is converted as for another one.
+
+    Within a release, the state of slurmctld and the plugins of others stay good. A run that was killed may have changed
+    the packages of a controller that is the database host as well: then the conversion tells.
+    """
     found = host["__slurm_upgrade_plan"]
-    return bool(parts(found["from"])[0] != found["release"])
+    return bool(found["converts"] or parts(found["from"])[0] != found["release"])
 
 
 def objections(host: RunHost) -> list[str]:
@@ -249,8 +253,8 @@ def unpacked_by_any_run(host: RunHost) -> str:
 
 
 def keeps_state(host: RunHost) -> bool:
-    """Whether this host keeps a copy of the state, which all controllers share: the one that serves."""
-    return host.name == serving_controller(host)
+    """Whether this host keeps a copy of the state for another release: all controllers share it, and one serves."""
+    return host.name == serving_controller(host) and changes_release(host)
 
 
 def state_copy(host: RunHost) -> str:

@@ -84,7 +84,7 @@ def test_a_patch_release_takes_minutes_and_loses_no_job(lab: Lab) -> None:
         succeeded(run)
     assert f"Slurm {before} -> {before}{REVISION} on {','.join(HOSTS[:3])},up-node[1-2]" in run.output
     assert "the same protocols, state and database" in run.output
-    assert "only the way forward" not in run.output
+    assert "From here on there is only the way forward" not in run.output
     assert not [task for _host, task, result in run.results if "database, which" in task and not result.get("skipped")]
     assert {host: lab.command(host, f"ls {KEPT} 2>/dev/null || true") for host in kept} == kept
     selections = "dpkg-query -W -f '${source:Package} ${Package} ${db:Status-Want}\\n' | grep '^slurm-wlm'"

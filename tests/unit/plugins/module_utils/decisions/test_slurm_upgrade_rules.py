@@ -90,6 +90,13 @@ def test_a_patch_release_stops_slurmdbd_like_the_other_daemons() -> None:
     )
 
 
+def test_a_killed_upgrade_of_one_host_keeps_a_copy_of_the_state() -> None:
+    """Its packages are of the new release already, and its slurmctld has not started since."""
+    continued = {"from": "26.05.1-1", "converts": True}
+    assert slurm_upgrade.keeps_state(hosts(continued)["head"])
+    assert not slurm_upgrade.keeps_state(hosts(continued | {"converts": False})["head"])
+
+
 def test_the_plan_is_described() -> None:
     assert slurm_upgrade.announcement(hosts()["n1"]) == "Slurm 24.11.5-4 -> 26.05.1-1 on head,login,n[1-2]"
     assert slurm_upgrade.announcement(hosts({"hosts": []})["n1"]) == "Every host has Slurm 26.05.1-1"
