@@ -390,8 +390,8 @@ def _assign_parts(
     """The hosts of each part, by their names in the inventory.
 
     Without a choice: the controller is the first host without GPUs that is not chosen for compute, or else the first
-    host. The first controller has the database, and all of them are login hosts. All other hosts are compute nodes; where there is no other one, the
-    controller is.
+    host. The first controller has the database, and all of them are login hosts. All other hosts are compute nodes;
+    where there is no other one, the controllers are.
     """
     free = [name for name in usable if name not in chosen["compute"]] or [*usable]
     without = [name for name in free if not by_name[name].has_gpus]
