@@ -165,7 +165,7 @@ def announcement(host: RunHost) -> str:
     """What is done on which nodes."""
     kept, unchanged = kept_nodes(host), unchanged_nodes(host)
     without = f"; without {fold(kept)}, which this run needs: reboot them by hand" if kept else ""
-    nothing = f"; {unchanged} needs none" if unchanged else ""
+    nothing = f"; none for {unchanged}" if unchanged else ""
     return f"{work(host)}: on {fold(host['__rolling_nodes'])}{without}{nothing}"
 
 

@@ -52,7 +52,7 @@ def test_security_updates_are_those_that_each_node_has_found(given: Any) -> None
     assert rolling.targets(play["n2"]) == []
     assert rolling.simulation(host)[-4:] == ["--only-upgrade", "--no-remove", "--", "munge=0.5.16-1+deb13u1"]
     assert rolling.unchanged_nodes(host) == "n2"
-    assert rolling.announcement(host) == "security updates: on n[1-2]; n2 needs none"
+    assert rolling.announcement(host) == "security updates: on n[1-2]; none for n2"
     found(play, n2=["munge=0.5.16-1+deb13u1"])
     assert rolling.unchanged_nodes(host) == ""
 
