@@ -48,6 +48,7 @@ SHA256:
  $(sha256sum <Packages | cut -c1-64) $(stat --format=%s Packages) Packages
 END
 mkdir -p {HIDDEN}
+# A host has one of both forms of sources.
 mv /etc/apt/sources.list /etc/apt/sources.list.d/* {HIDDEN} 2>/dev/null || true
 echo 'deb [trusted=yes] file:{DIRECTORY} ./' >{SOURCES}
 apt-get --quiet=2 update

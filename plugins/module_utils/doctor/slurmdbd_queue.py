@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Messages that wait in slurmctld for slurmdbd, and those that it has discarded.
 
-From `src/plugins/accounting_storage/slurmdbd/slurmdbd_agent.c`, equal from 22.05 to 26.05 but for one step: with
-MaxDBDMsgs - 1 messages, slurmctld discards the starts and ends of steps (up to 24.05, then the starts of jobs); with
-MaxDBDMsgs, each new message. With `max_dbd_msg_action=exit` it saves them and ends instead.
+From `src/plugins/accounting_storage/slurmdbd/slurmdbd_agent.c` of 22.05 to 26.05. With MaxDBDMsgs - 1 messages,
+slurmctld discards the starts and ends of steps; until 24.05 it then discards the starts of jobs. With MaxDBDMsgs
+messages, it discards each new one. With `max_dbd_msg_action=exit` it saves them and ends instead.
 """
 
 from __future__ import annotations

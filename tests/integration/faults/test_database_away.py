@@ -114,6 +114,7 @@ def test_above_the_limit_the_loss_is_named(lab: Lab, held: str, tmp_path: Path) 
         assert said["messages-waiting"].startswith(f"{LIMIT} of at most {LIMIT} messages for slurmdbd")
         assert "this is the limit, and slurmctld discards" in said["messages-waiting"]
         assert f"agent queue is full ({LIMIT}), discarding" in said["messages-discarded"]
+    # squeue fails for a job that slurmctld has forgotten, and its message is what is waited for.
     lab.wait_for(HEAD, f"timeout 60 squeue -h -a -t all -j {ends} 2>&1 || true", "Invalid job id")
     booked = lab.command(HEAD, f"timeout 60 sacct -nP -o JobID,State -j {ended},{ends},{lost}").split("\n")
     running = [f"{ends}{part}|RUNNING" for part in ("", ".batch", ".extern")]

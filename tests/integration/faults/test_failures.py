@@ -53,6 +53,7 @@ def fill(unit: str, directory: str, start: int) -> tuple[str, str]:
     back = (
         f"cp -a {directory}/. /root/kept/ && umount {directory} && cp -a /root/kept/. {directory}/ && rm -r /root/kept"
     )
+    # cat fails when the disk is full, which is its purpose.
     make = f"systemctl stop {unit}; {mount} && systemctl start {unit}; cat /dev/zero >{directory}/fill || true"
     return make, f"rm {directory}/fill; systemctl stop {unit}; {back}; systemctl start {unit} slurmdbd"
 
@@ -177,7 +178,7 @@ def test_a_lost_login_host(lab: Lab) -> None:
 
 
 def test_a_full_tmp_of_a_node(lab: Lab) -> None:
-    check = "timeout 60 /usr/local/sbin/slurm-health || true"
+    check = "timeout 60 /usr/local/sbin/slurm-health || true"  # it fails if it drains the node
     lab.command(NODE, "mount -t tmpfs -o size=64k none /tmp")
     try:
         write = "dd if=/dev/zero of=/tmp/file bs=1M count=1"

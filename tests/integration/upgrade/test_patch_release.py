@@ -74,6 +74,7 @@ def test_doctor_names_the_update_and_what_applies_it(lab: Lab) -> None:
 
 def test_a_patch_release_takes_minutes_and_loses_no_job(lab: Lab) -> None:
     before = version(lab, "up-ctl")
+    # Without an earlier upgrade there is no directory.
     kept = {host: lab.command(host, f"ls {KEPT} 2>/dev/null || true") for host in ("up-ctl", "up-db")}
     started = {host: lab.command(host, f"systemctl show -P MainPID {daemon}") for host, daemon in DAEMONS.items()}
     with load(lab):

@@ -312,12 +312,13 @@ def read_age(lists: str, stamp: str, now: float) -> int | None:
     trace but the stamp, so they can be younger.
     """
     times: dict[str, float] = {}
+    # A host whose lists were never downloaded may lack the directory, and apt can replace a list meanwhile.
     with suppress(OSError), os.scandir(lists) as entries:
         times = {entry.name: entry.stat().st_mtime for entry in entries if entry.name.endswith("Release")}
     if not times:
         return None
     newest = max([time for name, time in times.items() if "-security" in name] or times.values())
-    with suppress(OSError):
+    with suppress(OSError):  # only update-notifier-common writes the stamp
         newest = max(newest, os.stat(stamp).st_mtime)
     return max(0, int(now - newest) // DAY)
 
