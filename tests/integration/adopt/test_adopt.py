@@ -292,13 +292,12 @@ def test_the_backup_controller_of_an_adopted_cluster_takes_over(fetched: Lab) ->
     job = start_job(fetched, "ad-ctl", "root", "", 600)
     fetched.command("ad-ctl", "systemctl stop slurmctld")
     fetched.command("ad-ctl2", "timeout 100 scontrol takeover")
-    # It takes 11 s for each of the two nodes of the cloud, which have no address.
-    fetched.wait_for("ad-ctl2", f"timeout 60 squeue --noheader --jobs={job} --format=%T", "RUNNING", 180)
+    fetched.wait_for("ad-ctl2", f"timeout 60 squeue --noheader --jobs={job} --format=%T", "RUNNING", 60)
     run = fetched.playbook("site", "--skip-tags=validate")
     assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
     assert "The controller ad-ctl serves; ad-ctl2 stands by." in run.output
     assert fetched.command("ad-w1", "timeout 60 scontrol ping") == BOTH
-    fetched.wait_for("ad-ctl", f"timeout 60 squeue --noheader --jobs={job} --format=%T", "RUNNING", 180)
+    fetched.wait_for("ad-ctl", f"timeout 60 squeue --noheader --jobs={job} --format=%T", "RUNNING", 60)
     fetched.command("ad-ctl", f"scancel {job}")
 
 
