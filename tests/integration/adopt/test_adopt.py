@@ -292,7 +292,8 @@ def test_the_backup_controller_of_an_adopted_cluster_takes_over(fetched: Lab) ->
     job = start_job(fetched, "ad-ctl", "root", "", 600)
     fetched.command("ad-ctl", "systemctl stop slurmctld")
     fetched.command("ad-ctl2", "timeout 100 scontrol takeover")
-    fetched.wait_for("ad-ctl2", f"timeout 60 squeue --noheader --jobs={job} --format=%T", "RUNNING", 60)
+    # One that finds no controller waits for half of SlurmctldTimeout before it asks again.
+    fetched.wait_for("ad-ctl2", f"timeout 10 squeue --noheader --jobs={job} --format=%T", "RUNNING", 120)
     run = fetched.playbook("site", "--skip-tags=validate")
     assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
     assert "The controller ad-ctl serves; ad-ctl2 stands by." in run.output
