@@ -197,18 +197,16 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import
     File,
     from_base64,
     mode_of,
-    opener,
     temporary_file,
     write,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.load_times import read_load_time, write_load_time
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import PATHS, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ServiceResult
 
-# systemd does not record the time of a reload, so a file here does. It must not survive a reboot.
-STAMPS = "/run/gpucluster-slurm"
 # Everything below it belongs to systemd.
 UNITS = "/etc/systemd/"
 
@@ -268,20 +266,10 @@ def units_of(paths: Sequence[str]) -> list[str]:
     return [os.path.basename(path) for path in paths if os.path.dirname(path) == f"{UNITS}system"]
 
 
-def loaded_at(unit: dict[str, str], stamp: str) -> float:
+def loaded_at(name: str, unit: dict[str, str]) -> float:
     """When the running service last read its files, in seconds since the epoch."""
     started = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC) + int(unit["InactiveExitTimestampMonotonic"]) / 1e6
-    try:
-        return max(started, os.stat(stamp).st_mtime)
-    except FileNotFoundError:
-        return started
-
-
-def write_stamp(stamp: str, when: float) -> None:
-    """Record when the running service has read its files."""
-    os.makedirs(STAMPS, mode=0o755, exist_ok=True)
-    with open(stamp, "w", encoding="utf-8", opener=opener(0o644)):
-        os.utime(stamp, (when, when))
+    return max(started, read_load_time(name))
 
 
 def newer_file(paths: list[str], when: float) -> str:
@@ -333,7 +321,7 @@ def read_again(module: AnsibleModule, written: Sequence[str], units: Sequence[st
     if unit["NeedDaemonReload"] != "yes" and not any(path.startswith(UNITS) for path in written):
         return [], unit
     if not module.check_mode:
-        act(module, "daemon-reload", "")
+        act(module, "daemon-reload")
         unit = show(module, name)
     return ["daemon-reload"], unit
 
@@ -344,7 +332,7 @@ def unreachable(servers: list[str]) -> list[str]:
     return [f"{server} cannot be reached from this host: {error}" for server, error in errors.items() if error]
 
 
-def act(module: AnsibleModule, action: str, stamp: str) -> None:
+def act(module: AnsibleModule, action: str) -> None:
     """Does one action.
 
     Raises: ServiceError: it failed; with the command's output and, if the service did not start, the servers that
@@ -367,7 +355,7 @@ def act(module: AnsibleModule, action: str, stamp: str) -> None:
         raise ServiceError("\n".join([*lost, f"{' '.join(command)}: {(stderr or stdout).strip()}", journal]).strip())
     if action == "reload":
         # The time before the command, so that a file that is written meanwhile needs another reload.
-        write_stamp(stamp, before)
+        write_load_time(name, before)
 
 
 def check_service(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
@@ -440,7 +428,7 @@ def change_files(module: AnsibleModule, wanted: Plan) -> tuple[list[str], dict[s
     return reread, unit
 
 
-def stale_file(module: AnsibleModule, wanted: Plan, unit: dict[str, str], stamp: str) -> str:
+def stale_file(module: AnsibleModule, wanted: Plan, unit: dict[str, str]) -> str:
     """What the service has not loaded yet: a path, another reason, or an empty string.
 
     A service that is taken over has loaded its files, which is recorded.
@@ -449,9 +437,9 @@ def stale_file(module: AnsibleModule, wanted: Plan, unit: dict[str, str], stamp:
     if not wanted.taken_over:
         stale = next((file.path for file in wanted.loaded_files if file.differs), "")
         paths = [*(file.path for file in wanted.loaded_files), *module.params["reads"]]
-        stale = stale or newer_file(paths, loaded_at(unit, stamp))
+        stale = stale or newer_file(paths, loaded_at(module.params["name"], unit))
     elif not module.check_mode:
-        write_stamp(stamp, time.time())
+        write_load_time(module.params["name"], time.time())
     return stale or ("something" if module.params["stale"] else "")
 
 
@@ -466,13 +454,13 @@ def record_applied(module: AnsibleModule, files: list[File]) -> None:
 def run_service(module: AnsibleModule) -> ServiceResult:
     """Write the files, act on the service, and return the result. Raises ServiceError."""
     params = module.params
-    name, stamp = params["name"], os.path.join(STAMPS, params["name"])
+    name = params["name"]
     wanted = compare(module)
     reread, unit = change_files(module, wanted)
-    actions, reason = plan(name, unit, stale_file(module, wanted, unit, stamp), bool(params["reload"]))
+    actions, reason = plan(name, unit, stale_file(module, wanted, unit), bool(params["reload"]))
     if not module.check_mode:
         for action in actions:
-            act(module, action, stamp)
+            act(module, action)
     actions = reread + actions
     output = check_service(module, params["proof"])
     if not module.check_mode:

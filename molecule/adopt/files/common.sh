@@ -7,6 +7,8 @@ cat >>/etc/hosts <<'HOSTS'
 10.213.7.242 ad-n2
 10.213.7.245 ad-ctl
 10.213.7.246 ad-w1
+10.213.7.247 ad-ctl2
+10.213.7.248 cloud01 cloud02
 HOSTS
 run() { # run UNIT...
   systemctl unmask "$@" >/dev/null 2>&1 || true

@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
-# A cluster whose node fetches its configuration from slurmctld.
+# A cluster with two controllers, whose node fetches its configuration from slurmctld.
 by_hand=/root/by_hand
 . "$by_hand/common.sh"
 munge_key "another key of the lab, by hand"
-install -d -o slurm -g slurm /var/log/slurm /var/lib/slurm /var/lib/slurm/slurmctld
+install -d -o slurm -g slurm /var/log/slurm /var/lib/slurm
 case $(hostname) in
 ad-ctl)
+  install -d -o slurm -g slurm -m 0700 /home/two-state
   cp "$by_hand"/fetched/*.conf /etc/slurm/
+  run slurmctld
+  ;;
+ad-ctl2)
+  cp "$by_hand"/fetched/*.conf /etc/slurm/
+  wait_for test -e /home/two-state/clustername
   run slurmctld
   ;;
 *)
@@ -16,7 +22,7 @@ ad-ctl)
   echo 'required /opt/gone.so' >/etc/slurm/plugstack.conf
   install -d /etc/systemd/system/slurmd.service.d
   printf '[Unit]\nConditionPathExists=\n' >/etc/systemd/system/slurmd.service.d/fetched.conf
-  echo 'SLURMD_OPTIONS="--conf-server ad-ctl"' >/etc/default/slurmd
+  echo 'SLURMD_OPTIONS="--conf-server ad-ctl,ad-ctl2"' >/etc/default/slurmd
   systemctl daemon-reload
   run slurmd
   ;;

@@ -54,6 +54,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_
     start_on_trial,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.load_times import write_load_time
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
@@ -185,7 +186,11 @@ class Daemon:
         if action != "reconfigure":
             # Its failures before may have reached the unit's limit of starts, which is not meant for this one.
             run(["systemctl", "reset-failed", self.name])
+        before = time.time()
         answer = run(command)
+        if not answer.status and action == "reconfigure":
+            # A standby whose files are newer than what it has read is restarted; this one may become a standby.
+            write_load_time(self.name, before)
         if answer.status:
             log = "" if action == "reconfigure" else self.read_log_end()
             raise ConfigError(f"{' '.join(command)} failed: {answer.message}\n{log}".strip())

@@ -1,7 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two clusters that were made by hand are taken over while jobs run, and the first is given back.
+"""Two clusters that were made by hand are taken over while jobs run, and are given back.
+
+The second one has two controllers, and its node fetches the files from them.
 
 The tests run in their order. The GPUs are stand-ins: device nodes of character devices.
 """
@@ -19,7 +21,8 @@ from documents import commands, run_as_typed
 from lab import Lab, Run
 
 COPIED = ("ad-head", "ad-n1", "ad-n2")
-FETCHED = ("ad-ctl", "ad-w1")
+FETCHED = ("ad-ctl", "ad-ctl2", "ad-w1")
+BOTH = "Slurmctld(primary) at ad-ctl is UP\nSlurmctld(backup) at ad-ctl2 is UP"
 DAEMONS = ("munge", "slurmctld", "slurmd", "slurmdbd")
 
 Started = dict[str, str]
@@ -93,8 +96,15 @@ def copied(found: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> L
 
 
 @pytest.fixture(scope="module")
-def fetched(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """The cluster whose node fetches its files."""
+def found_on_controllers() -> dict[str, str]:
+    """The same on the two controllers of the other cluster."""
+    return files_of_slurm(FETCHED[:2])
+
+
+@pytest.fixture(scope="module")
+def fetched(found_on_controllers: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The cluster with two controllers, whose node fetches its files."""
+    assert {*found_on_controllers} == {*FETCHED[:2]}
     return adopted(FETCHED, tmp_path_factory.mktemp("fetched"), "two")
 
 
@@ -235,6 +245,14 @@ def test_a_check_writes_nothing_and_a_run_that_was_killed_is_completed(copied: L
     assert taken.read_bytes() == key.read_bytes()
 
 
+def test_a_backup_controller_is_in_the_cluster_file_and_named(fetched: Lab, tmp_path: Path) -> None:
+    assert fetched.cluster["controllers"] == "ad-ctl,ad-ctl2"
+    both = adopt(FETCHED, tmp_path, "--check")
+    assert "slurmctld runs on ad-ctl,ad-ctl2, and the files of ad-ctl were read" in both.output
+    one = adopt(("ad-ctl", "ad-w1"), tmp_path, "--check")
+    assert "ad-ctl2 is a controller, and is not in the inventory of this run: site.yml needs it" in one.output
+
+
 def test_the_plan_has_nothing_without_a_reason(copied: Lab, fetched: Lab) -> None:
     plans = {lab.controller: lab.playbook("site", "--check", "--diff") for lab in (copied, fetched)}
     assert {name: (run.rc, run.failed) for name, run in plans.items()} == dict.fromkeys(plans, (0, {}))
@@ -249,7 +267,7 @@ def test_the_plan_has_nothing_without_a_reason(copied: Lab, fetched: Lab) -> Non
     assert plan_of(plans["ad-ctl"]) == []
 
 
-def test_the_first_run_restarts_nothing_and_no_job_ends(copied: Lab, fetched: Lab) -> None:
+def test_the_first_run_restarts_nothing_that_serves_and_no_job_ends(copied: Lab, fetched: Lab) -> None:
     jobs = {
         "ad-head": start_job(copied, "ad-head", "alice", "--nodes=2 --ntasks=2 --mem=50", 60),
         "ad-ctl": start_job(fetched, "ad-ctl", "root", "", 60),
@@ -259,12 +277,29 @@ def test_the_first_run_restarts_nothing_and_no_job_ends(copied: Lab, fetched: La
         before, shown = started(hosts), in_force(lab)
         run = lab.playbook("site")
         assert (run.rc, run.failed) == (0, {})
-        assert started(hosts) == before
+        after = started(hosts)
+        # The backup controller gets the files of the one that serves, and reads them at its start.
+        restarted = {"ad-ctl2 slurmctld"} if lab is fetched else set()
+        assert {daemon for daemon in before if after[daemon] != before[daemon]} == restarted
         assert in_force(lab) == shown
         state_of(lab, lab.controller, jobs[lab.controller])
         again = lab.playbook("site")
         assert (again.rc, again.failed, again.changed) == (0, {}, {})
     state_of(copied, "ad-head", gpu)
+
+
+def test_the_backup_controller_of_an_adopted_cluster_takes_over(fetched: Lab) -> None:
+    job = start_job(fetched, "ad-ctl", "root", "", 600)
+    fetched.command("ad-ctl", "systemctl stop slurmctld")
+    fetched.command("ad-ctl2", "timeout 100 scontrol takeover")
+    # One that finds no controller waits for half of SlurmctldTimeout before it asks again.
+    fetched.wait_for("ad-ctl2", f"timeout 10 squeue --noheader --jobs={job} --format=%T", "RUNNING", 120)
+    run = fetched.playbook("site", "--skip-tags=validate")
+    assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
+    assert "The controller ad-ctl serves; ad-ctl2 stands by." in run.output
+    assert fetched.command("ad-w1", "timeout 60 scontrol ping") == BOTH
+    fetched.wait_for("ad-ctl", f"timeout 60 squeue --noheader --jobs={job} --format=%T", "RUNNING", 60)
+    fetched.command("ad-ctl", f"scancel {job}")
 
 
 def test_nodes_of_the_cloud_are_left_to_slurm(fetched: Lab) -> None:
@@ -331,6 +366,18 @@ def test_a_cluster_is_given_back(copied: Lab, found: dict[str, str]) -> None:
     refused = copied.playbook("give_back")
     assert "or it has its previous files already" in str(refused.failed["ad-head"])
     assert yaml.safe_load(copied.inventory.read_text())["name"] == "lab-one"
+
+
+def test_two_controllers_are_given_back(fetched: Lab, found_on_controllers: dict[str, str]) -> None:
+    job = start_job(fetched, "ad-ctl", "root", "", 60)
+    run = fetched.playbook("give_back")
+    assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
+    assert files_of_slurm(FETCHED[:2]) == found_on_controllers
+    fetched.wait_for("ad-w1", "timeout 60 scontrol ping", BOTH, 60)
+    state_of(fetched, "ad-ctl", job)
+    for host in FETCHED[:2]:
+        fetched.command(host, "systemctl restart slurmctld")
+        fetched.wait_for("ad-w1", "timeout 60 scontrol ping", BOTH, 120)
 
 
 def test_the_commands_of_the_handbook_run_as_they_stand(found: dict[str, str], tmp_path: Path) -> None:

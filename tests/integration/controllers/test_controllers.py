@@ -1,187 +1,65 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two controllers under load: each of them away, lost, restored and upgraded, and who serves afterwards.
+"""Each of two controllers is away, lost, restored and upgraded under load, and who serves afterwards.
 
-The tests need each other and run in this order. alice submits a job every three seconds, and each job writes its start
-and its end into a ledger, so that the last test needs no accounting: each job ran once. `OUTAGES` has the longest time
-without a submitted job that each test allows, beside SlurmctldTimeout, which is 60 s.
+The tests need each other and run in this order. `under_load.py` has the jobs, the last test shows that each ran once.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from lab import ROOT, Lab, Run, container, podman, with_cluster
-
-FIRST, SECOND, DATABASE, LOGIN, NODE = "two-ctl1", "two-ctl2", "two-db", "two-login", "two-node2"
-STATE = "/home/two-state"
-SERIAL = "/var/lib/gpucluster-slurm/serial"
-BOTH = f"Slurmctld(primary) at {FIRST} is UP\nSlurmctld(backup) at {SECOND} is UP"
-FIRST_SERVES = f"The controller {FIRST} serves; {SECOND} stands by."
-SECOND_SERVES = f"The controller {SECOND} serves in place of {FIRST}"
-OLDER = "slurmctld is not started: its files are older"
-
-TIMEOUT = 60
-WAIT = TIMEOUT // 2
-"""A command that all controllers refuse waits this long (`slurm_send_recv_controller_msg` in slurm_protocol_api.c)."""
-
-OUTAGES = {
-    # The standby asks three times in SlurmctldTimeout, and needs one more question (src/slurmctld/backup.c).
-    "a takeover by itself": 2 * TIMEOUT + WAIT,
-    "a standby that a run restarts": 25 + WAIT,
-    # CONTROL_TIMEOUT of src/slurmctld/slurmctld.h, if the standby was busy.
-    "a primary that returns": 40 + WAIT,
-    "an upgrade": 240,
-}
-"""Seconds without service that are allowed."""
-
-RESTART = {"MaxJobCount": 9000, "SlurmctldPidFile": "/run/slurmctld/other.pid"}
-"""Parameters of which the second one needs a restart of slurmctld."""
-
-LOAD = """\
-#!/bin/sh
-# A job every three seconds; a line for each one that slurmctld took, with the time.
-cd /home/alice
-while :; do
-    if job=$(timeout 100 sbatch --parsable --no-requeue --mem=20 -J ledger -o /dev/null job 2>/dev/null); then
-        echo "$(date +%s) $job" >>submitted
-    fi
-    sleep 3
-done
-"""
-JOB = """\
-#!/bin/sh
-echo "start $SLURM_JOB_ID" >>/home/alice/ledger
-sleep 5
-echo "end $SLURM_JOB_ID" >>/home/alice/ledger
-"""
-
-
-def start_load(lab: Lab) -> None:
-    """Let alice submit."""
-    unit = "systemd-run --quiet --uid=alice --unit=load --collect /home/alice/load"
-    lab.command(LOGIN, unit)
-
-
-def stop_load(lab: Lab) -> None:
-    """Let alice submit no more, and wait for her last job.
-
-    slurmctld writes a change within ten seconds: a controller that is killed loses what is younger.
-    """
-    lab.command(LOGIN, "systemctl stop load")
-    for _attempt in range(120):
-        if not lab.host(LOGIN).run("timeout 60 squeue -h --name=ledger -o %i").stdout.strip():
-            break
-        time.sleep(1)
-    time.sleep(10)
-
-
-def submitted(lab: Lab) -> list[tuple[int, int]]:
-    """The time and the number of each job that slurmctld took."""
-    rows = (line.split() for line in lab.command(LOGIN, "cat /home/alice/submitted").splitlines())
-    return [(int(when), int(job)) for when, job in rows]
-
-
-@contextmanager
-def outage(lab: Lab, what: str) -> Iterator[None]:
-    """Measure the longest time without a submitted job in this block, until the next one after it."""
-    since = int(lab.command(LOGIN, "date +%s"))
-    yield
-    ended = int(lab.command(LOGIN, "date +%s"))
-    deadline = time.monotonic() + 3 * TIMEOUT
-    while not any(when > ended for when, _job in submitted(lab)):
-        assert time.monotonic() < deadline, f"{what}: no job was submitted afterwards"
-        time.sleep(1)
-    times = [since, *(when for when, _job in submitted(lab) if when > since)]
-    longest = max(after - before for before, after in zip(times, times[1:]))
-    print(f"measured: {what}: {longest} s without service; SlurmctldTimeout is {TIMEOUT} s")
-    assert longest <= OUTAGES[what]
-
-
-@contextmanager
-def away(lab: Lab, host: str) -> Iterator[None]:
-    """Stop slurmctld and ssh on a controller. Both start again, as at a boot, when a file appears in /home."""
-    back = f"/home/{host}-comes-back"
-    script = (
-        "systemctl stop slurmctld ssh.socket ssh.service; pkill sshd; "
-        f"until test -e {back}; do sleep 1; done; rm {back}; systemctl start ssh slurmctld"
-    )
-    lab.command(host, f"systemd-run --collect --unit=away sh -c '{script}'")
-    try:
-        yield
-    finally:
-        lab.command(LOGIN, f"touch {back}")
-        lab.wait_for(host, "systemctl is-active away", "inactive", 60)
-
-
-def lose(lab: Lab, *hosts: str) -> None:
-    """Remove hosts with their disks, and make them anew, bare but for the packages."""
-    podman("rm", "--force", "--time=0", *map(container, hosts))
-    environment = os.environ | {"MOLECULE_GLOB": "molecule/*/molecule.yml"}
-    for command in ("reset", "create"):
-        molecule = ["molecule", command, f"--scenario-name={lab.scenario}"]
-        subprocess.run(molecule, cwd=ROOT, check=True, capture_output=True, env=environment)
-    for host in hosts:
-        lab.wait_for(host, "uname -n", host, 60)
-
-
-def serves(lab: Lab, host: str, seconds: int = 180) -> None:
-    """Wait until a controller serves: the others answer a ping only."""
-    place = 0 if host == FIRST else 1
-    number = f"od -An -tu1 -j15 -N1 {STATE}/heartbeat"
-    lab.wait_for(LOGIN, f"timeout 60 squeue -h >/dev/null && echo serves $({number})", f"serves {place}", seconds)
-
-
-def with_conf(lab: Lab, directory: Path, **slurm_conf: Any) -> Lab:
-    """The lab with further parameters of slurm.conf."""
-    return with_cluster(lab, directory, {**lab.cluster, "slurm_conf": {**lab.cluster["slurm_conf"], **slurm_conf}})
-
-
-def site(lab: Lab, *arguments: str, playbook: str = "site") -> Run:
-    """A run without the jobs of `validate`."""
-    return lab.playbook(playbook, "--skip-tags=validate", *arguments)
-
-
-def succeeded(run: Run, line: str) -> None:
-    """The run has succeeded, and has said who serves."""
-    assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
-    has_said(run, line)
-
-
-def has_said(run: Run, line: str) -> None:
-    """The last lines of a run name the controller that serves."""
-    said = [result.get("msg") for _host, task, result in run.results if "which controller serves" in task]
-    assert any(line in str(each) for each in said), said
-
-
-def job_runs(lab: Lab, job: str) -> None:
-    lab.wait_for(LOGIN, f"timeout 60 squeue -h -j {job} -o %T", "RUNNING", 120)
+from lab import Lab, Run, with_cluster
+from under_load import (
+    BOTH,
+    DATABASE,
+    FIRST,
+    FIRST_SERVES,
+    LOGIN,
+    MORE,
+    NODE,
+    OLDER,
+    RESTART,
+    SECOND,
+    SECOND_SERVES,
+    SERIAL,
+    STATE,
+    away,
+    each_job_ran_once,
+    has_said,
+    job_runs,
+    jobs_of_alice,
+    lose,
+    outage,
+    serves,
+    site,
+    start_load,
+    stop_load,
+    succeeded,
+    with_conf,
+)
 
 
 @pytest.fixture(scope="module", name="job", autouse=True)
 def load_of_alice(lab: Lab) -> Iterator[str]:
     """A job that runs until the last test, and alice, who submits others."""
-    for name, text in (("load", LOAD), ("job", JOB)):
-        lab.script(LOGIN, f"cat >/home/alice/{name}; chmod 755 /home/alice/{name}", text.encode())
-    until = "until test -e /home/alice/go; do sleep 1; done"
-    lab.command(LOGIN, "rm -f /home/alice/go /home/alice/ledger /home/alice/submitted; chown -R alice: /home/alice")
-    job = lab.command(
-        LOGIN, f"runuser -u alice -- timeout 60 sbatch --parsable -w two-node1 -D / -o /dev/null --wrap '{until}'"
-    )
-    job_runs(lab, job)
-    start_load(lab)
-    yield job
-    lab.host(LOGIN).run("systemctl stop load; touch /home/alice/go")
+    with jobs_of_alice(lab) as job:
+        yield job
+
+
+def roll(lab: Lab, directory: Path, controller: str) -> Run:
+    """A rolling change with one controller, of all nodes but that of the long job, for which it would wait."""
+    lab.command(NODE, "rm -f /tmp/rolled")
+    (directory / "roll.yml").write_text("- name: Touch\n  ansible.builtin.command: {cmd: touch /tmp/rolled}\n")
+    run = site(lab, "-e", "rolling_tasks=roll.yml", f"--limit={controller},{NODE}", playbook="rolling")
+    assert lab.command(NODE, "ls /tmp/rolled") == "/tmp/rolled"
+    return run
 
 
 def test_a_second_run_changes_nothing_and_says_who_serves(lab: Lab) -> None:
@@ -209,13 +87,9 @@ def test_a_standby_that_a_run_restarts_takes_over_at_once(lab: Lab, job: str, tm
         has_said(run, SECOND_SERVES)
         assert "MaxJobCount             = 9000" in lab.command(LOGIN, "timeout 60 scontrol show config")
         job_runs(lab, job)
-        # Without the node of the long job, for which it would wait.
-        (tmp_path / "roll.yml").write_text("- name: Touch\n  ansible.builtin.command: {cmd: touch /tmp/rolled}\n")
-        changed = with_conf(lab, tmp_path, **RESTART)
-        run = site(changed, "-e", "rolling_tasks=roll.yml", f"--limit={SECOND},{NODE}", playbook="rolling")
+        run = roll(with_conf(lab, tmp_path, **RESTART), tmp_path, SECOND)
         assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
         has_said(run, SECOND_SERVES)
-        assert lab.command(NODE, "ls /tmp/rolled") == "/tmp/rolled"
 
 
 def test_a_primary_that_returns_does_not_take_control_with_older_files(lab: Lab, job: str, tmp_path: Path) -> None:
@@ -238,9 +112,42 @@ def test_a_standby_that_was_away_gets_the_files_as_well(lab: Lab, tmp_path: Path
         run = site(with_conf(lab, tmp_path, MaxJobCount=9100))
         assert (run.rc, [*run.failed]) == (4, [SECOND])
         assert f"The controller {FIRST} serves; slurmctld does not answer on {SECOND}" in run.output
+        run = roll(with_conf(lab, tmp_path, MaxJobCount=9100), tmp_path, FIRST)
+        assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
+        has_said(run, f"The controller {FIRST} serves")
     assert OLDER in lab.command(SECOND, "journalctl --no-pager --unit=slurmctld --lines=20")
     succeeded(site(with_conf(lab, tmp_path, MaxJobCount=9100)), FIRST_SERVES)
     succeeded(site(lab), FIRST_SERVES)
+
+
+def test_nodes_are_removed_by_either_controller(lab: Lab, job: str, tmp_path: Path) -> None:
+    """With both controllers, and with the primary away, which has the node in its files when it returns."""
+    more = {
+        **lab.cluster,
+        "nodes": [*lab.cluster["nodes"], {"hosts": MORE, "hardware": "container", "address": "10.213.7.196"}],
+    }
+    larger = with_cluster(lab, tmp_path, more)
+    for controllers, said in ((f"{FIRST},{SECOND}", FIRST_SERVES), (SECOND, SECOND_SERVES)):
+        run = site(larger)
+        succeeded(run, FIRST_SERVES)
+        lab.wait_until_idle(LOGIN, MORE)
+        with ExitStack() as stack:
+            if controllers == SECOND:
+                stop_load(lab)
+                stack.enter_context(away(lab, FIRST))
+                start_load(lab)
+                serves(lab, SECOND)
+            run = site(larger, "-e", f"remove_nodes={MORE}", playbook="remove_nodes")
+            assert run.rc == (0 if controllers != SECOND else 4), run.output[-3000:]
+            has_said(run, said)
+            assert MORE not in lab.command(LOGIN, "timeout 60 sinfo --noheader --Node --format=%N")
+            assert lab.command(MORE, "systemctl is-enabled slurmd", 1) == "disabled"
+    succeeded(site(lab), FIRST_SERVES)
+    assert MORE not in lab.command(LOGIN, "timeout 60 sinfo --noheader --Node --format=%N")
+    again = site(lab)
+    succeeded(again, FIRST_SERVES)
+    assert again.changed == {}
+    job_runs(lab, job)
 
 
 def test_the_disk_of_the_primary_is_lost_while_the_standby_serves(lab: Lab, job: str) -> None:
@@ -313,14 +220,4 @@ def test_a_host_that_is_taken_out_of_the_controllers_stops_its_slurmctld(lab: La
 
 
 def test_each_job_ran_once(lab: Lab, job: str) -> None:
-    job_runs(lab, job)
-    lab.command(LOGIN, "touch /home/alice/go")
-    lab.wait_for(LOGIN, f"timeout 60 squeue -h -j {job} -o %T; echo end", "end", 60)
-    ledger = Counter(lab.command(LOGIN, "cat /home/alice/ledger").splitlines())
-    jobs = [number for _when, number in submitted(lab)]
-    assert len(jobs) == len({*jobs}) > 100
-    wrong = {line: times for line, times in ledger.items() if times != 1}
-    missing = [f"{what} {number}" for number in jobs for what in ("start", "end") if f"{what} {number}" not in ledger]
-    assert (wrong, missing) == ({}, [])
-    record = f"timeout 60 sacct --noheader -X -P --jobs={job} --format=state"
-    lab.wait_for(LOGIN, record, "COMPLETED", 90)
+    each_job_ran_once(lab, job, 100)

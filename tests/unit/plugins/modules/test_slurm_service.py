@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state, load_times
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import FileError, write
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
 
@@ -57,14 +57,15 @@ def test_a_file_that_is_newer_than_the_service_is_named(tmp_path: Path) -> None:
     assert slurm_service.plan("munge", UNIT, str(key), False)[1] == f"{key} is newer than what munge has loaded"
 
 
-def test_a_reload_counts_as_loading_and_an_older_one_does_not(tmp_path: Path) -> None:
+def test_a_reload_counts_as_loading_and_an_older_one_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_times, "DIRECTORY", str(tmp_path))
     started = {"InactiveExitTimestampMonotonic": str(int((time.clock_gettime(time.CLOCK_MONOTONIC) - 60) * 1e6))}
-    stamp = tmp_path / "slurmctld"
-    assert slurm_service.loaded_at(started, str(stamp)) == pytest.approx(time.time() - 60, abs=5)
-    stamp.write_text("")
-    assert slurm_service.loaded_at(started, str(stamp)) == stamp.stat().st_mtime
-    os.utime(stamp, (0, 0))
-    assert slurm_service.loaded_at(started, str(stamp)) == pytest.approx(time.time() - 60, abs=5)
+    assert slurm_service.loaded_at("slurmctld", started) == pytest.approx(time.time() - 60, abs=5)
+    now = time.time()
+    load_times.write_load_time("slurmctld", now)
+    assert slurm_service.loaded_at("slurmctld", started) == pytest.approx(now, abs=0.001)
+    load_times.write_load_time("slurmctld", 0)
+    assert slurm_service.loaded_at("slurmctld", started) == pytest.approx(time.time() - 60, abs=5)
 
 
 def test_a_file_is_written_with_its_directory_and_its_mode(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_a_proof_needs_a_command(tmp_path: Path) -> None:
 def test_failures_before_do_not_count_as_starts(action: str) -> None:
     """With them, a unit would have reached its limit of starts (systemd.unit(5), StartLimitBurst)."""
     module = running(False)
-    slurm_service.act(module, action, "")
+    slurm_service.act(module, action)
     commands = [call.args[0] for call in module.run_command.call_args_list]
     assert commands == [["systemctl", "reset-failed", "slurmctld"], ["systemctl", action, "slurmctld"]]
 
@@ -255,7 +256,7 @@ def test_a_service_that_does_not_start_names_the_servers_that_it_does_not_reach(
         module = running(False, servers=[there, gone, "no-such-host.invalid:6817"])
         module.run_command.return_value = (1, "", "Job for slurmctld.service failed.")
         with pytest.raises(slurm_service.ServiceError) as error:
-            slurm_service.act(module, "start", "")
+            slurm_service.act(module, "start")
     lines = str(error.value).splitlines()
     assert lines[0] == f"{gone} cannot be reached from this host: Connection refused"
     assert lines[1].startswith("no-such-host.invalid:6817 cannot be reached from this host: ")
@@ -315,7 +316,7 @@ def test_a_service_that_has_the_wanted_arguments_is_known_by_its_process() -> No
 
 def test_a_service_of_another_origin_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets the files, and is restarted when one of them changes later."""
-    monkeypatch.setattr(slurm_service, "STAMPS", str(tmp_path / "stamps"))
+    monkeypatch.setattr(load_times, "DIRECTORY", str(tmp_path / "loaded"))
     path = tmp_path / "options.conf"
 
     def run(pid: int, content: str, check: bool = False) -> list[str]:
