@@ -156,7 +156,8 @@ def _objections(host: RunHost) -> Iterator[str]:
         yield f"slurm_packages.files lacks packages that this cluster needs: {', '.join(lacking)}"
     yield from joined(
         named_file_errors(
-            {name: host[name] for name in ("slurm_packages", "slurm_storage")}, str(host["slurm_cluster_dir"])
+            {name: host[name] for name in ("slurm_packages", "slurm_storage", "slurm_monitoring")},
+            str(host["slurm_cluster_dir"]),
         )
     )
     mail, file = host["slurm_mail"], mail_password_file(host)
