@@ -24,7 +24,7 @@ options:
   packages:
     description:
       - Packages that are purged if this collection has installed them, which the directory
-        C(/var/lib/gpucluster-slurm/installed) records. One that another package needs stays, with a warning.
+        C(/var/lib/gpucluster-slurm/installed) records. One that another package needs stays, and is no longer recorded.
     type: list
     elements: str
     default: []

@@ -470,7 +470,9 @@ def stale_file(module: AnsibleModule, wanted: Plan, unit: dict[str, str], stamp:
 def start_file(wanted: Plan, unit: dict[str, str]) -> str:
     """The first file with which the service has not started yet, of those that it reads only when it starts."""
     changed = next((file.path for file in wanted.start_files if file.differs), "")
-    return changed or newer_file([file.path for file in wanted.start_files], started_at(unit))
+    if changed or not wanted.start_files:
+        return changed
+    return newer_file([file.path for file in wanted.start_files], started_at(unit))
 
 
 def record_applied(module: AnsibleModule, files: list[File]) -> None:

@@ -74,7 +74,7 @@ def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[s
     given = [key for key in OF_SERVER if key in found]
     if monitoring.get("targets_only"):
         for key in given:
-            what = f"found {shown(found[key])} with targets_only, with which no Prometheus is installed: remove one of them"
+            what = f"found {shown(found[key])}, but targets_only installs no Prometheus: remove one of them"
             checker.problem(f"monitoring.{key}", what)
     elif len(checker.problems) == problems and "host" not in monitoring:
         checker.problem("monitoring.host", "missing, allowed: the host of Prometheus, or targets_only: true")

@@ -102,8 +102,8 @@ def _names(cluster: MeasuredCluster | None, name: str) -> list[str]:
 
 
 def server_names(cluster: MeasuredCluster) -> list[str]:
-    """The services of the host of Prometheus alone, which starts with a token."""
-    return [*([TOKEN_TIMER] if cluster.source == "pages with tokens" else []), ALERTS, SERVER]
+    """The services of the host of Prometheus alone. It starts with a token, in the directory of alertmanager's file."""
+    return [ALERTS, *([TOKEN_TIMER] if cluster.source == "pages with tokens" else []), SERVER]
 
 
 def service(host: RunHost, service: str) -> MetricsService:

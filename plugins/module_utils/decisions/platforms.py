@@ -118,7 +118,7 @@ class Release:
     namespaces: bool
     """Whether NamespaceType has replaced JobContainerType."""
     metrics: Literal["", "public", "tokens"] = ""
-    """slurmctld's pages with metrics: none, pages that PrivateData closes, or pages that tokens open (MetricsAuthUsers)."""
+    """slurmctld's pages with metrics: none, those that PrivateData closes, or those that tokens open."""
 
 
 OLD_RUN_DIRS = {"slurmctld": "/run", "slurmd": "/run", "slurmdbd": "/run"}

@@ -24,7 +24,8 @@ DAY = 86400
 
 def make_token(key: bytes, now: float) -> str:
     """A token for the user, valid for a day."""
-    return jwt.encode({"sun": USER, "iat": int(now), "exp": int(now) + DAY}, key, algorithm="HS256")
+    claims = {"sun": USER, "iat": int(now), "exp": int(now) + DAY}
+    return str(jwt.encode(claims, key, algorithm="HS256"))
 
 
 def write(path: str, text: str, owner: str) -> None:
@@ -46,8 +47,6 @@ def write(path: str, text: str, owner: str) -> None:
 def main() -> None:
     with open(KEY, "rb") as file:
         key = file.read()
-    os.umask(0o022)
-    os.makedirs(os.path.dirname(TOKEN), mode=0o755, exist_ok=True)
     write(TOKEN, make_token(key, time.time()), USER)
 
 
