@@ -89,7 +89,7 @@ def test_packages_go_that_the_collection_has_installed_and_nobody_else_needs(
 
 
 def test_a_package_that_apt_does_not_remove_keeps_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_host_cleanup, "run", lambda command, **_options: Answer(100, "", "locked"))
+    monkeypatch.setattr(slurm_host_cleanup, "run", lambda _command, **_options: Answer(100, "", "locked"))
     monkeypatch.setattr(slurm_host_cleanup, "INSTALLED", str(tmp_path))
     (tmp_path / "a").touch()
     with pytest.raises(CommandError, match="locked"):

@@ -18,7 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
 
 UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "active"}
@@ -73,7 +73,7 @@ def test_a_file_that_is_read_at_the_start_needs_a_restart_also_after_a_reload(tm
     file = slurm_service.wanted_file(wanted(tmp_path / "start", content="a"))
     other = slurm_service.wanted_file(wanted(tmp_path / "start", content="b"))
 
-    def plan(*start_files: slurm_service.File) -> slurm_service.Plan:
+    def plan(*start_files: File) -> slurm_service.Plan:
         return slurm_service.Plan([*start_files], [], [], [*start_files], [], [], False)
 
     assert slurm_service.start_file(plan(), {}) == ""

@@ -53,15 +53,16 @@ def hosts(found: Any = "login", version: str = "24.11.5-4", **variables: Any) ->
         "slurm_addresses": ADDRESSES,
         "slurm_hardware_file": "/cluster/my.hardware.yml",
     }
-    found_hosts = cluster(FILES, **{**given, **variables})
-    for host in found_hosts.values():
+    result: dict[str, PlainHost] = cluster(FILES, **{**given, **variables})
+    for host in result.values():
         host.say(slurm_version=version)
-    return found_hosts
+    return result
 
 
 def work(all_hosts: dict[str, PlainHost]) -> list[str]:
     """The hosts with work."""
-    return metrics_server.hosts_with_work(all_hosts["head"], {name: host.facts for name, host in all_hosts.items()})
+    facts = {name: host.facts for name, host in all_hosts.items()}
+    return metrics_server.hosts_with_work(all_hosts["head"], facts)
 
 
 def converge(all_hosts: dict[str, PlainHost]) -> None:
@@ -95,7 +96,7 @@ def test_the_source_follows_from_release_and_private_data(version: str, private:
     profile = "strict" if private else "standard"
     host = hosts(found, version, slurm_profile=profile)["n1"]
     assert metrics_endpoint.cluster_source(host) == source
-    by_site = {"slurm_conf": {"privatedata": "jobs" if private else None}, "slurm_profile": "strict"}
+    by_site: dict[str, Any] = {"slurm_conf": {"privatedata": "jobs" if private else None}, "slurm_profile": "strict"}
     assert metrics_endpoint.cluster_source(hosts(found, version, **by_site)["n1"]) == source
 
 
@@ -221,7 +222,10 @@ def settings(host: PlainHost) -> dict[str, Any]:
 
 
 def test_settings_of_the_program() -> None:
-    given = {"slurm_backup": {"target": "/b", "max_age": 30}, "slurm_conf": {"StateSaveLocation": "/home/s"}}
+    given: dict[str, Any] = {
+        "slurm_backup": {"target": "/b", "max_age": 30},
+        "slurm_conf": {"StateSaveLocation": "/home/s"},
+    }
     found = hosts(slurm_controllers=["head.site.org"], **given, groups={**GROUPS, "slurm_controller": ["head"]})
     assert settings(found["head"]) == {
         "controllers": ["head"],
