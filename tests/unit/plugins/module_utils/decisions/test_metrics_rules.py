@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.monitoring_key import check
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker
@@ -26,12 +29,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     slurmctld,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import RELEASES
+from jinja2 import Environment, StrictUndefined
 from plain_host import GROUPS, PlainHost, cluster
 
+ROOT = Path(__file__).parents[5]
 KEY = "/cluster/secrets/x/slurmctld_http.key"
 MUNGE = "/cluster/secrets/x/munge.key"
 ADDRESSES = [{"hosts": "head,login,n[1-2]", "address": "10.0.0.[1-4]"}]
-SECRET = b"\x00password"
+SECRET = b"route: {receiver: a}\nreceivers: [{name: a, webhook_configs: [{url: http://x/password}]}]\n"
 FILES = {KEY: b"\xff" * 64, MUNGE: b"m", "/cluster/receivers.yml": SECRET}
 
 
@@ -320,6 +325,7 @@ def test_receivers_are_a_secret() -> None:
     assert (file["mode"], file["owner"]) == ("0400", "prometheus")
     assert "content" not in file
     assert "password" not in str(file)
+    assert b"x/password" in base64.b64decode(file["secret"])
     host.files = {MUNGE: b"m"}
     with pytest.raises(ValueError, match=r"slurm_monitoring\.receivers: receivers\.yml is missing in /cluster"):
         files_of(host)
@@ -345,6 +351,45 @@ def test_pages_that_prometheus_reads(found: Any, version: str, profile: str, pag
     text = metrics_server.configuration(host, metrics.measured_cluster(host))
     assert [page for page in (*metrics_server.PAGES.values(), "jobs-users-accts") if f": '{page}'" in text] == pages
     assert ("slurmctld.token" in text) is token
+
+
+class RenderedHost:
+    """A host whose templates are rendered, without the variables of Ansible."""
+
+    def __init__(self, host: PlainHost) -> None:
+        self.host = host
+
+    def __getitem__(self, name: str) -> Any:
+        return self.host[name]
+
+    def text(self, role: str, template: str, **variables: Any) -> str:
+        """The text of a template of a role."""
+        environment = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
+        environment.filters["to_json"] = json.dumps
+        found = environment.from_string((ROOT / "roles" / role / "templates" / template).read_text())
+        return found.render(**variables)
+
+
+@pytest.mark.parametrize("found", ["login", {"host": "login", "users_and_accounts": True}, {"targets_only": True}])
+@pytest.mark.parametrize(
+    ("version", "profile"), [("24.11.5", "standard"), ("26.05.3", "standard"), ("26.05.3", "strict")]
+)
+def test_prometheus_takes_the_configuration(tmp_path: Path, found: Any, version: str, profile: str) -> None:
+    host = hosts(found, version, slurm_profile=profile)["login"]
+    cluster_of_host = metrics.measured_cluster(host)
+    text = metrics_server.configuration(RenderedHost(host), cluster_of_host)  # type: ignore[arg-type]
+    token = tmp_path / "token"
+    token.touch()
+    (tmp_path / "targets").mkdir()
+    for file in metrics_server.target_files(host, cluster_of_host):
+        (tmp_path / "targets" / file["path"].rpartition("/")[2]).write_text(file["content"])
+    (tmp_path / "prometheus.yml").write_text(text.replace(metrics_server.TOKEN, str(token)))
+    command = ["promtool", "check", "config", str(tmp_path / "prometheus.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "WARNING" in done.stdout) == (0, False), done.stderr
+    jobs = {entry["job_name"] for entry in yaml.safe_load(text)["scrape_configs"]}
+    assert "node" in jobs
+    assert ("prometheus" in jobs) is bool(cluster_of_host.server)
 
 
 # -- which hosts have work --------------------------------------------------------------------------------------------
