@@ -70,7 +70,7 @@ def controller(lab: Lab) -> Iterator[str]:
 
 def has_series(lab: Lab) -> bool:
     """Whether slurmctld of this release has series itself."""
-    return lab.release > "25.11"
+    return bool(lab.release > "25.11")
 
 
 @pytest.fixture(scope="module", name="load")
