@@ -32,7 +32,8 @@ test-lanes := molecule-containers molecule-default molecule-single $(check-lanes
   molecule-guide
 all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecule-wide-26.05 molecule-commands' 'molecule-machines molecule-machines-26.05' \
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-remove molecule-prologs \
-  molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers device \
+  molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers \
+  molecule-metrics device \
   'sanity sanity-rest' \
   $(filter-out molecule-default sanity,$(test-lanes))
 
