@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
@@ -19,9 +21,10 @@ StandIn = Callable[[str, str], None]
 def load(path: str) -> ModuleType:
     """A program as a module, by its path below roles/: Python cannot import a role's file by a name."""
     program = ROLES / path
-    spec = importlib.util.spec_from_file_location(program.stem, program)
+    loader = SourceFileLoader(program.stem, str(program))  # it also accepts a name without `.py`
+    spec = spec_from_loader(program.stem, loader)
     assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = module_from_spec(spec)
+    sys.modules.setdefault(program.stem, module)  # dataclasses want it
+    loader.exec_module(module)
     return module
