@@ -4,8 +4,8 @@
 """Each alert is caused on the cluster, fires in Prometheus' API, and clears when its cause is gone.
 
 So that this takes minutes, Prometheus gets a copy of the rules in which each `for` is ten seconds and two ages are
-shorter (AGES), and a copy of its configuration with shorter intervals. Expressions are the same otherwise. The tests
-put both back.
+shorter (AGES), and a copy of its configuration with shorter intervals. Expressions are the same otherwise. A run of
+site.yml puts both back.
 
 Three faults have stand-ins, which their names say: nodes that do not exist, since the lab has one; an exporter with
 another clock, since all containers have that of the machine; and a squeue that hangs, while slurmctld answers others.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.request import urlopen
@@ -33,6 +33,7 @@ TEXTFILES = "/var/lib/prometheus/node-exporter"
 CONFIGURATION = "/etc/gpucluster-slurm/prometheus/prometheus.yml"
 CONF = "/etc/slurm/slurm.conf"
 STATUS = "/var/lib/gpucluster-slurm/backup/status.json"
+KEY = "/etc/munge/munge.key"
 CLOCK = "/run/stand-in-clock"
 
 AGES = {
@@ -126,8 +127,8 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
         Fault(
             "GpuclusterKeyOld",
             {"key": "munge"},
-            {NODE: "touch -d '400 days ago' /etc/munge/munge.key"},
-            {NODE: "touch /etc/munge/munge.key"},
+            {NODE: f"touch -r {KEY} /root/kept-time; touch -d '400 days ago' {KEY}"},
+            {NODE: f"touch -r /root/kept-time {KEY}"},
         ),
         Fault(
             "GpuclusterBackupOld",
@@ -330,29 +331,36 @@ def fast(text: str) -> str:
     return text
 
 
-@contextmanager
-def changed(lab: Lab, path: str, change: Callable[[str], str]) -> Iterator[None]:
-    """Have another text in a file of Prometheus."""
-    kept = lab.script(SERVER, f"cat {path}", b"")
-    # The owner and the mode stay as they are.
-    lab.script(SERVER, f"cat >{path}", change(kept.decode()).encode())
-    try:
-        yield
-    finally:
-        lab.script(SERVER, f"cat >{path}", kept)
+def change(lab: Lab, path: str, changed: Callable[[str], str]) -> None:
+    """Write another text into a file of Prometheus, whose owner and mode stay as they are."""
+    text = lab.script(SERVER, f"cat {path}", b"").decode()
+    lab.script(SERVER, f"cat >{path}", changed(text).encode())
+
+
+def groups_of_alerts(lab: Lab) -> list[dict[str, Any]]:
+    """The groups of rules that Prometheus has, those with alerts alone."""
+    return [group for group in ask(lab, PROMETHEUS, "/api/v1/rules?type=alert")["data"]["groups"] if group["rules"]]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_times(lab: Lab) -> Iterator[None]:
-    """Prometheus with shorter times."""
-    groups = ask(lab, PROMETHEUS, "/api/v1/rules?type=alert")["data"]["groups"]
-    (path,) = {group["file"] for group in groups if group["rules"]}
+    """Prometheus with shorter times. A run of site.yml puts its files back."""
+    before = groups_of_alerts(lab)
+    (path,) = {group["file"] for group in before}
     try:
-        with changed(lab, path, shortened), changed(lab, CONFIGURATION, fast):
-            lab.command(SERVER, RELOAD)
-            yield
-    finally:
+        change(lab, path, shortened)
+        change(lab, CONFIGURATION, fast)
         lab.command(SERVER, RELOAD)
+        yield
+    finally:
+        run = lab.playbook("site", "--skip-tags=validate,backup")
+    assert run.rc == 0, run.failed or run.output[-3000:]
+    assert durations(groups_of_alerts(lab)) == durations(before)
+
+
+def durations(groups: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The seconds of `for` by alert."""
+    return {rule["name"]: rule["duration"] for group in groups for rule in group["rules"]}
 
 
 @pytest.mark.parametrize("name", ROUNDS)
@@ -393,14 +401,15 @@ def test_a_host_that_is_away(lab: Lab) -> None:
         Fault("SlurmManyNodesOut", {"severity": "page"}),
     )
     reached = [FIRST, SECOND, SERVER]
-    podman("exec", container(NODE), "ip", "link", "set", "eth0", "down")
+    node = ("exec", container(NODE), "sh", "-c")
+    podman(*node, "ip route show default >/root/kept-route; ip link set eth0 down")
     try:
         check_fires(lab, faults, reached)
         told = wait_for_alertmanager(lab, "SlurmNodeNotResponding", "suppressed")
         assert told["status"]["inhibitedBy"]
         wait_for_alertmanager(lab, "GpuclusterHostDown", "active")
     finally:
-        podman("exec", container(NODE), "ip", "link", "set", "eth0", "up")
+        podman(*node, "ip link set eth0 up; ip route replace $(cat /root/kept-route)")
         lab.wait_for(NODE, "uname -n", NODE, 120)
     check_clears(lab, faults, HOSTS)
 
