@@ -228,7 +228,7 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
     "a queue that does not move, a wrong file": (
         Fault(
             "SlurmQueueStuck",
-            {"cause": "queue"},
+            {"cause": "queue", "partition": "all"},
             {FIRST: STUCK},
             {FIRST: f"cp -p /root/kept.conf {CONF}; rm /root/kept.conf; scontrol reconfigure; scancel --user=root"},
         ),
