@@ -286,7 +286,7 @@ HOSTS = Dashboard(
                 f"1 - {chosen('node_memory_MemAvailable_bytes')} / {chosen('node_memory_MemTotal_bytes')}",
                 "percentunit",
             ),
-            title="Hosts",
+            title="Busiest hosts",
         ),
         row(
             8,
@@ -406,13 +406,6 @@ QUEUE = Dashboard(
                 Query(in_an_hour("slurm_sdiag_jobs_completed"), "completed"),
                 Query(in_an_hour("slurm_sdiag_jobs_failed"), "failed"),
             ),
-            stat(
-                "Last start of a job",
-                "The time since then.",
-                Query(f"time() - {served('slurm_last_job_start_seconds')}", "ago"),
-                unit="s",
-                width=4,
-            ),
         ),
         row(
             8,
@@ -437,7 +430,7 @@ QUEUE = Dashboard(
             8,
             by_partition(
                 "Pending jobs",
-                "A job for several partitions counts in one of them.",
+                "A job for several partitions counts in the first of them.",
                 "slurm_partition_jobs_pending",
             ),
             by_partition("Running jobs", "In the partition in which they run.", "slurm_partition_jobs_running"),
