@@ -57,7 +57,7 @@ FREE = served("slurm_node_gpus - slurm_node_gpus_alloc", "node")
 GPUS = (
     Query(f"sum({served('slurm_node_gpus_alloc', 'node')})", "allocated", "blue"),
     Query(f"sum({FREE} unless on (node) {AWAY}) or vector(0)", "idle", "green"),
-    Query(f"sum({FREE} and on (node) {AWAY}) or vector(0)", "out of service", steps=WRONG),
+    Query(f"sum({FREE} and on (node) {AWAY}) or vector(0)", "unavailable", steps=WRONG),
 )
 NODES = (
     Query(served("slurm_nodes_alloc"), "allocated", "blue"),
@@ -75,7 +75,7 @@ SDIAG = "[sdiag](https://slurm.schedmd.com/sdiag.html)"
 CLUSTER = Dashboard(
     "cluster",
     "Slurm: cluster",
-    "GPUs and nodes in use, what is out of service and why, slurmctld, and the upkeep of the hosts.",
+    "GPUs and nodes in use, what is unavailable and why, slurmctld, and the upkeep of the hosts.",
     6,
     (),
     (
@@ -83,7 +83,7 @@ CLUSTER = Dashboard(
             4,
             stat(
                 "GPUs",
-                "Out of service are GPUs without a job on nodes that are drained or do not respond.",
+                "Unavailable are GPUs without a job on nodes that are drained or do not respond.",
                 *GPUS,
                 Query(f"sum({served('slurm_node_gpus', 'node')})", "all"),
                 width=8,
@@ -120,8 +120,8 @@ CLUSTER = Dashboard(
             ),
             table(
                 "Alerts",
-                "What each alert means, and what to do: docs/admin/alerts.md.",
-                Query('count by (alertname, severity, cause, node, instance) (ALERTS{alertstate="firing"})', "Firing"),
+                "Those that are firing, if any; docs/admin/alerts.md has what they mean and what to do.",
+                Query('count by (alertname, severity, cause, node, instance) (ALERTS{alertstate="firing"})'),
                 labels={
                     "alertname": "Alert",
                     "severity": "Severity",
@@ -129,7 +129,6 @@ CLUSTER = Dashboard(
                     "node": "Node",
                     "instance": "Host",
                 },
-                nothing="No alert is firing",
             ),
         ),
         row(
@@ -174,7 +173,7 @@ CLUSTER = Dashboard(
             table(
                 "Daemons that do not run",
                 "`doctor.yml` says why (docs/admin/doctor.md).",
-                Query("gpucluster_daemon_up == 0", "Runs"),
+                Query("gpucluster_daemon_up == 0"),
                 labels={"instance": "Host", "daemon": "Daemon"},
                 nothing="All daemons run",
             ),

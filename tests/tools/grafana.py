@@ -23,13 +23,14 @@ BROKEN: Steps = (("text", 0), ("red", 1))
 
 
 class Query(NamedTuple):
-    """An expression. name: of its series in the legend, with labels as `{{label}}`, or of its column in a table.
+    """An expression. name: of its series in the legend, with labels as `{{label}}`, or of its column in a table,
+    which is hidden without one.
 
     colour: in all cases. steps: colours by value; a line has the highest one.
     """
 
     expression: str
-    name: str
+    name: str = ""
     colour: str = ""
     steps: Steps = PLAIN
 
@@ -226,9 +227,9 @@ def columns(panel: Panel) -> list[dict[str, Any]]:
         values = {"Value": panel.queries[0].name}
     else:
         values = {f"Value #{number}": query.name for number, query in numbered(panel.queries)}
-    renamed = {**dict(panel.labels), **values}
-    order = {name: place for place, name in enumerate(renamed)}
-    hidden = {name: True for name in ("Time", "__name__", "job") if name not in renamed}
+    renamed = {**dict(panel.labels), **{field: name for field, name in values.items() if name}}
+    order = {field: place for place, field in enumerate(renamed)}
+    hidden = {field: True for field in ("Time", "__name__", "job", *values) if field not in renamed}
     options = {"excludeByName": hidden, "indexByName": order, "renameByName": renamed}
     return [{"id": "merge", "options": {}}, {"id": "organize", "options": options}]
 
