@@ -191,7 +191,13 @@ picture: $(ready) ## draw docs/run.svg again, from a run on the containers of `m
 	cd .cache/picture && $(demo-ssh) ANSIBLE_FORCE_COLOR=1 ansible-playbook gpucluster.slurm.site -i my.cluster.yml >run.log
 	python tests/tools/picture.py .cache/picture/run.log
 
+# Another Prometheus than that of scenario metrics: PROMETHEUS=http://...
+dashboard-pictures: PROMETHEUS = http://10.213.7.212:9090
+dashboard-pictures: $(ready) ## draw docs/dashboards-*.svg again, from the last hour of the Prometheus of scenario metrics
+	for file in roles/slurm_metrics/files/dashboards/*.json; do \
+	  python tests/tools/dashboard_picture.py $(PROMETHEUS) "$$file" docs/dashboards-"$$(basename "$$file" .json)".svg; done
+
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest unit doc-lint device dashboard-types release docs benchmark demo picture demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest unit doc-lint device dashboard-types release docs benchmark demo picture dashboard-pictures demo-clean

@@ -25,8 +25,8 @@ from xml.sax.saxutils import escape
 WIDTH, LINE, GAP, HEADER = 1000, 32, 8, 44
 COLUMN = WIDTH / 24
 SMALL, NORMAL, LARGE = 11, 13, 22
-CHARACTER, BOLD_CHARACTER = 0.54, 0.68
-"""The mean width of a character, as a part of its height, in a wide font."""
+CHARACTER, WIDE, BOLD_WIDE = 0.54, 0.6, 0.68
+"""The mean width of a character in most texts and in wide ones, as a part of its height, in a wide font."""
 POINTS = 80
 """How many points a line has."""
 
@@ -162,7 +162,7 @@ def fitting(content: str, width: float, size: float = SMALL) -> str:
 
 def width_of(content: str, size: float = SMALL) -> float:
     """The width of a text at most."""
-    return len(content) * size * CHARACTER
+    return len(content) * size * WIDE
 
 
 # Parts of the picture.
@@ -229,7 +229,7 @@ def stat(panel: Mapping[str, Any], source: Prometheus, box: Box) -> Iterator[str
         yield from nothing(panel, box)
         return
     width = box.width / len(tiles)
-    size = min(LARGE, *((width - 6) / (len(content) * BOLD_CHARACTER) for content, _name, _colour in tiles))
+    size = min(LARGE, *((width - 6) / (len(content) * BOLD_WIDE) for content, _name, _colour in tiles))
     for number, (content, name, colour) in enumerate(tiles):
         middle = box.x + width * (number + 0.5)
         yield text(middle, box.y + box.height / 2 + 4, content, size, colour, CENTRED + BOLD)
@@ -273,7 +273,7 @@ def legend(series: Sequence[Series], box: Box) -> tuple[list[str], int]:
     places: list[tuple[float, int, Series]] = []
     x, line = 0.0, 0
     for part in series:
-        width = min(width_of(part.name) + 26, box.width)
+        width = min(width_of(part.name) + 25, box.width)
         if x and x + width > box.width:
             x, line = 0.0, line + 1
         places.append((x, line, part))
@@ -400,7 +400,7 @@ def cells(panel: Mapping[str, Any], source: Prometheus) -> tuple[list[str], list
 
 def column_widths(columns: Sequence[Sequence[str]], width: float) -> list[float]:
     """Widths that show the texts of each column; if there is no room for all of them, equal ones."""
-    needed = [max(map(len, column)) * SMALL * BOLD_CHARACTER + 12 for column in columns]
+    needed = [max(map(len, column)) * SMALL * BOLD_WIDE + 12 for column in columns]
     spare = (width - sum(needed)) / len(needed)
     return [one + spare for one in needed] if spare >= 0 else [width / len(needed)] * len(needed)
 

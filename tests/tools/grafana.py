@@ -13,6 +13,8 @@ COLUMNS = 24
 """The width of a dashboard in Grafana's unit."""
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 TAG = "gpucluster"
+SCRAPED = "1m"
+"""How often Prometheus reads the hosts. `$__rate_interval` follows from it; a source says 15 s if nobody has set it."""
 
 Steps = tuple[tuple[str, float], ...]
 """Colours, each from a value on."""
@@ -215,6 +217,7 @@ def target(panel: Panel, number: str, query: Query) -> dict[str, Any]:
         "expr": query.expression,
         "format": "table" if panel.kind == "table" else "time_series",
         "instant": panel.kind != "timeseries",
+        "interval": SCRAPED,
         "legendFormat": query.name,
         "range": panel.kind == "timeseries",
         "refId": number,

@@ -31,6 +31,7 @@ interface PrometheusQuery extends DataQuery {
   expr: string;
   format: "table" | "time_series";
   instant: boolean;
+  interval: string;
   legendFormat: string;
   range: boolean;
 }
