@@ -166,7 +166,6 @@ CLUSTER = Dashboard(
                     "orange",
                 ),
                 unit="percentunit",
-                limits=(0, 1),
             ),
             title="slurmctld",
         ),
@@ -239,9 +238,7 @@ UP = chosen("up", 'job="node"')
 
 def by_host(title: str, description: str, expression: str, unit: str) -> Panel:
     """A graph of the highest hosts."""
-    limits = (0.0, 1.0) if unit == "percentunit" else None
-    query = Query(highest(expression), "{{instance}}")
-    return graph(title, f"{description} {TEN}".strip(), query, unit=unit, limits=limits)
+    return graph(title, f"{description} {TEN}".strip(), Query(highest(expression), "{{instance}}"), unit=unit)
 
 
 HOSTS = Dashboard(
@@ -322,7 +319,6 @@ HOSTS = Dashboard(
                     "{{instance}} {{mountpoint}}",
                 ),
                 unit="percentunit",
-                limits=(0, 1),
             ),
             by_host(
                 "Disks in use",

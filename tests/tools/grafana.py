@@ -25,10 +25,9 @@ BROKEN: Steps = (("text", 0), ("red", 1))
 
 
 class Query(NamedTuple):
-    """An expression. name: of its series in the legend, with labels as `{{label}}`, or of its column in a table,
-    which is hidden without one.
+    """An expression. name: of its series in the legend, with labels as `{{label}}`, or of its column in a table.
 
-    colour: in all cases. steps: colours by value; a line has the highest one.
+    A column without a name is hidden. colour: whatever the value is. steps: colours by value; a line has the last one.
     """
 
     expression: str
@@ -41,9 +40,9 @@ class Query(NamedTuple):
 class Panel:
     """A panel. kind: as Grafana names it.
 
-    limits: the lowest and the highest value. stacked: lines are added up. texts: texts in place of 0, 1 and so on, with
-    their colours. labels: of a table, the labels that are columns, and their titles. nothing: the text if there is no
-    series. width: in columns; panels without one share what the others of their row leave.
+    stacked: lines are added up. texts: texts in place of 0, 1 and so on, with their colours. labels: of a table, the
+    labels that are columns, and their titles. nothing: the text if there is no series. width: in columns; panels
+    without one share what the others of their row leave.
     """
 
     kind: str
@@ -51,7 +50,6 @@ class Panel:
     description: str
     queries: tuple[Query, ...]
     unit: str = "short"
-    limits: tuple[float, float] | None = None
     stacked: bool = False
     texts: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
@@ -59,24 +57,36 @@ class Panel:
     width: int = 0
 
 
-def stat(title: str, description: str, *queries: Query, **options: Any) -> Panel:
+def stat(
+    title: str,
+    description: str,
+    *queries: Query,
+    unit: str = "short",
+    texts: tuple[tuple[str, str], ...] = (),
+    nothing: str = "",
+    width: int = 0,
+) -> Panel:
     """Numbers."""
-    return Panel("stat", title, description, queries, **options)
+    return Panel("stat", title, description, queries, unit, texts=texts, nothing=nothing, width=width)
 
 
-def graph(title: str, description: str, *queries: Query, **options: Any) -> Panel:
+def graph(
+    title: str, description: str, *queries: Query, unit: str = "short", stacked: bool = False, nothing: str = ""
+) -> Panel:
     """Lines over time."""
-    return Panel("timeseries", title, description, queries, **options)
+    return Panel("timeseries", title, description, queries, unit, stacked, nothing=nothing)
 
 
-def bars(title: str, description: str, *queries: Query, **options: Any) -> Panel:
+def bars(title: str, description: str, *queries: Query, unit: str = "short") -> Panel:
     """A bar for each series."""
-    return Panel("bargauge", title, description, queries, **options)
+    return Panel("bargauge", title, description, queries, unit)
 
 
-def table(title: str, description: str, *queries: Query, labels: dict[str, str], **options: Any) -> Panel:
+def table(
+    title: str, description: str, *queries: Query, labels: dict[str, str], unit: str = "short", nothing: str = ""
+) -> Panel:
     """A row for each combination of labels, a column for each label and query."""
-    return Panel("table", title, description, queries, labels=tuple(labels.items()), **options)
+    return Panel("table", title, description, queries, unit, labels=tuple(labels.items()), nothing=nothing)
 
 
 class Row(NamedTuple):
@@ -131,14 +141,15 @@ def mappings(texts: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
 
 def override(kind: str, number: str, query: Query) -> list[dict[str, Any]]:
     """What holds for the series of one query."""
-    properties: list[dict[str, Any]] = []
-    if query.colour:
-        properties.append({"id": "color", "value": {"fixedColor": query.colour, "mode": "fixed"}})
-    elif query.steps != PLAIN and kind == "timeseries":
-        properties.append({"id": "color", "value": {"fixedColor": query.steps[-1][0], "mode": "fixed"}})
-    elif query.steps != PLAIN:
-        properties.append({"id": "thresholds", "value": thresholds(query.steps)})
-    return [{"matcher": {"id": "byFrameRefID", "options": number}, "properties": properties}] if properties else []
+    colour, steps = query.colour, query.steps
+    if kind == "timeseries" and steps != PLAIN:
+        colour, steps = steps[-1][0], PLAIN
+    found: list[dict[str, Any]] = []
+    if colour:
+        found.append({"id": "color", "value": {"fixedColor": colour, "mode": "fixed"}})
+    if steps != PLAIN:
+        found.append({"id": "thresholds", "value": thresholds(steps)})
+    return [{"matcher": {"id": "byFrameRefID", "options": number}, "properties": found}] if found else []
 
 
 def custom(panel: Panel) -> dict[str, Any]:
@@ -159,10 +170,10 @@ def field_config(panel: Panel) -> dict[str, Any]:
         "thresholds": thresholds(PLAIN),
         "unit": panel.unit,
     }
-    if panel.kind == "timeseries":
+    if panel.kind in by_kind:
         defaults["min"] = 0
-    if panel.limits:
-        defaults["min"], defaults["max"] = panel.limits
+        if panel.unit == "percentunit":
+            defaults["max"] = 1
     if panel.nothing:
         defaults["noValue"] = panel.nothing
     overrides = [part for number, query in numbered(panel.queries) for part in override(panel.kind, number, query)]
@@ -255,23 +266,19 @@ def panel_json(panel: Panel, number: int, place: dict[str, int]) -> dict[str, An
     return found
 
 
+def heading(title: str, number: int, top: int) -> dict[str, Any]:
+    """The title of a row at its place."""
+    place = {"h": 1, "w": COLUMNS, "x": 0, "y": top}
+    return {"collapsed": False, "gridPos": place, "id": number, "panels": [], "title": title, "type": "row"}
+
+
 def panels(rows: tuple[Row, ...]) -> list[dict[str, Any]]:
     """All panels with their places: from left to right, and one row below the other."""
     found: list[dict[str, Any]] = []
     top = 0
     for row in rows:
         if row.title:
-            place = {"h": 1, "w": COLUMNS, "x": 0, "y": top}
-            found.append(
-                {
-                    "collapsed": False,
-                    "gridPos": place,
-                    "id": len(found) + 1,
-                    "panels": [],
-                    "title": row.title,
-                    "type": "row",
-                }
-            )
+            found.append(heading(row.title, len(found) + 1, top))
             top += 1
         left = 0
         for panel in row.panels:

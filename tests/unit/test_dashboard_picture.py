@@ -162,7 +162,7 @@ def test_a_table_says_how_many_rows_it_leaves_out(drawing: Any, grafana: Any) ->
 
 
 def test_the_longest_bar_comes_first(drawing: Any, grafana: Any) -> None:
-    panel = grafana.bars("Disks", "", grafana.Query("a", "{{disk}}"), unit="percentunit", limits=(0, 1))
+    panel = grafana.bars("Disks", "", grafana.Query("a", "{{disk}}"), unit="percentunit")
     answers = Answers({"a": [({"disk": "/"}, [0.25]), ({"disk": "/home"}, [0.95])]})
     root = drawn(drawing, grafana, panel, answers)
     assert texts(root) == ["/home", "95%", "/", "25%"]
@@ -172,9 +172,12 @@ def test_the_longest_bar_comes_first(drawing: Any, grafana: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["stat", "graph", "bars"])
 def test_a_panel_without_series_says_so(drawing: Any, grafana: Any, kind: str) -> None:
-    query = grafana.Query("a", "{{a}}")
-    assert texts(drawn(drawing, grafana, getattr(grafana, kind)("T", "", query), Answers({}))) == ["No data"]
-    panel = getattr(grafana, kind)("T", "", query, nothing="All is well")
+    panel = getattr(grafana, kind)("Nodes", "", grafana.Query("a", "{{a}}"))
+    assert texts(drawn(drawing, grafana, panel, Answers({}))) == ["No data"]
+
+
+def test_a_panel_without_series_has_its_own_text(drawing: Any, grafana: Any) -> None:
+    panel = grafana.table("Nodes", "", grafana.Query("a"), labels={"node": "Node"}, nothing="All is well")
     assert texts(drawn(drawing, grafana, panel, Answers({}))) == ["All is well"]
 
 
