@@ -63,7 +63,7 @@ OTHER_CAUSES = {
     "slurmctld-slow": "doctor asks once, and waits for the answer",
     "queue": "doctor does not judge what the scheduler does",
     "daemon-down": "doctor has a cause for each daemon: `slurmd-stopped`, `munged`, `slurmctld-down`",
-    "backup": "doctor does not look at backups; site.yml warns of an old one",
+    "backup": "doctor does not check backups; site.yml warns of an old one",
     "updates": "doctor has a [section](doctor.md#updates) of its own",
     "key-age": "an old key works",
     "metrics": "doctor needs no metrics",

@@ -100,23 +100,33 @@ STAND_INS = "\n".join(
     f'slurm_node_drain_since_seconds{{cause="health-check",node="stand-in-{number}"}} 1' for number in (1, 2, 3)
 )
 
-FLOOD = """
+
+def with_parameter(name: str, value: str) -> str:
+    """A script that gives slurmctld another value of a parameter."""
+    return (
+        f"cp -p {CONF} /root/kept.conf; sed -i -e '/^{name}=/Id' -e '$a {name}={value}' {CONF}; "
+        "scontrol reconfigure; sleep 2"
+    )
+
+
+AS_BEFORE = f"cp -p /root/kept.conf {CONF}; rm /root/kept.conf; scontrol reconfigure; scancel --user=root"
+
+FLOOD = f"""
+{with_parameter("MaxDBDMsgs", "10000")}
 job=$(sbatch --parsable --hold --ntasks=1 --mem=100 --output=/dev/null --wrap true)
-limit=$(scontrol show config | sed -n 's/^MaxDBDMsgs *= *//p')
-for number in $(seq $((limit / 2 + 500))); do echo "update JobId=$job TimeLimit=$((5 + number % 2))"; done |
+for number in $(seq 5500); do echo "update JobId=$job TimeLimit=$((5 + number % 2))"; done |
   timeout 300 scontrol >/dev/null
 """
-"""As many messages for slurmdbd: each is a change of one held job."""
+"""More messages for slurmdbd than half of Slurm's least MaxDBDMsgs: each is a change of one held job."""
+
+ALL_SENT = "timeout 120 sh -c 'until sdiag | grep -q \"DBD Agent queue size: *0$\"; do sleep 1; done'"
 
 STUCK = f"""
 sbatch --ntasks=1 --mem=1500 --output=/dev/null --wrap 'sleep 900'
 timeout 60 sh -c 'until squeue -h -t R -o %i | grep -q .; do sleep 1; done'
 sbatch --ntasks=1 --mem=1500 --output=/dev/null --wrap true
 timeout 90 sh -c 'until squeue -h -t PD -o %r | grep -qE "Resources|Priority"; do sleep 1; done'
-cp -p {CONF} /root/kept.conf
-sed -i -e '/^SchedulerParameters=/Id' -e '$a SchedulerParameters=defer,sched_interval=-1,bf_interval=-1' {CONF}
-scontrol reconfigure
-sleep 2
+{with_parameter("SchedulerParameters", "defer,sched_interval=-1,bf_interval=-1")}
 scancel -t R --user=root
 """
 """A job waits for resources, then the scheduler stops, then the node becomes idle."""
@@ -163,7 +173,7 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
             "SlurmdbdDown",
             {"instance": SERVER},
             {SERVER: "systemctl stop slurmdbd", FIRST: FLOOD},
-            {SERVER: "systemctl start mariadb slurmdbd", FIRST: "scancel --user=root"},
+            {SERVER: "systemctl start mariadb slurmdbd", FIRST: f"{ALL_SENT}; {AS_BEFORE}"},
         ),
         Fault("SlurmDatabaseDown", {"instance": SERVER}, {SERVER: "systemctl stop mariadb"}),
         Fault("SlurmdbdMessagesWaiting", {"severity": "ticket"}),
@@ -230,7 +240,7 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
             "SlurmQueueStuck",
             {"cause": "queue", "partition": "all"},
             {FIRST: STUCK},
-            {FIRST: f"cp -p /root/kept.conf {CONF}; rm /root/kept.conf; scontrol reconfigure; scancel --user=root"},
+            {FIRST: AS_BEFORE},
         ),
         Fault(
             "GpuclusterPrometheusFailing",
