@@ -75,9 +75,11 @@ RECORDS = (EXPORTER, *TIMERS, SERVER, ALERTS)
 
 RULES = ("names.yml", "alerts.yml")
 PAGES = {"slurm_jobs": "jobs", "slurm_nodes": "nodes", "slurm_partitions": "partitions", "slurm_scheduler": "scheduler"}
-"""The jobs of Prometheus that read slurmctld's pages, each with its page."""
+"""The jobs of Prometheus that read slurmctld's pages, each with its page.
 
-PAGE_OF_USERS = {"slurm_jobs_users_accts": "jobs-users-accts"}
+slurm-metrics has the series of users and accounts: slurmctld's page of them is empty without jobs, which Prometheus 3
+takes for a failure.
+"""
 
 TOKENS = Timer(TOKEN_PROGRAM, "A token with which Prometheus reads the metrics of slurmctld", "hourly", 0, 60)
 
@@ -188,12 +190,11 @@ def targets(cluster: MeasuredCluster, hosts: Iterable[str], port: int) -> str:
 
 def configuration(host: RunHost, cluster: MeasuredCluster) -> str:
     """The configuration of Prometheus, with this collection's Prometheus or that of the site."""
-    pages = PAGES | (PAGE_OF_USERS if cluster.users_and_accounts else {})
     return host.text(
         ROLE,
         "prometheus.yml.j2",
         cluster=host["slurm_cluster_name"],
-        pages={} if cluster.source == "program" else pages,
+        pages={} if cluster.source == "program" else PAGES,
         token=TOKEN if cluster.source == "pages with tokens" else "",
         server=cluster.server,
         prometheus=f"{address(cluster, cluster.server)}:{PROMETHEUS}",

@@ -40,8 +40,8 @@ for path in ("jobs", "nodes", "partitions", "scheduler", "jobs-users-accts"):
 Values = dict[str, float]
 
 OWN = (
-    r"slurm_(controller_|ping_|dbd_agent_|metrics_|node_drain_since_|node_not_|last_job_start_|"
-    r"(partition_)?jobs_could_start)"
+    r"slurm_(controller_|ping_|dbd_agent_|metrics_|node_drain_since_|node_not_|last_job_start_)"
+    r"|slurm_(partition_)?jobs_could_start"
 )
 """Series that slurmctld has not."""
 

@@ -348,7 +348,7 @@ def test_receivers_are_a_secret() -> None:
             {"host": "login", "users_and_accounts": True},
             "25.11.2",
             "standard",
-            ["jobs", "nodes", "partitions", "scheduler", "jobs-users-accts"],
+            ["jobs", "nodes", "partitions", "scheduler"],
             False,
         ),
     ],
