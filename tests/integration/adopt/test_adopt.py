@@ -290,6 +290,8 @@ def test_the_first_run_restarts_nothing_that_serves_and_no_job_ends(copied: Lab,
 
 def test_the_backup_controller_of_an_adopted_cluster_takes_over(fetched: Lab) -> None:
     job = start_job(fetched, "ad-ctl", "root", "", 600)
+    # srun ends with an error if slurmctld is away when it asks for its step.
+    fetched.wait_for("ad-ctl", f"squeue --steps --noheader --jobs={job} --format=%i", f"{job}.0", 30)
     fetched.command("ad-ctl", "systemctl stop slurmctld")
     fetched.command("ad-ctl2", "timeout 100 scontrol takeover")
     # One that finds no controller waits for half of SlurmctldTimeout before it asks again.
