@@ -364,7 +364,7 @@ def test_old_values_do_not_stay(run: Any, metrics: ModuleType) -> None:
 
 
 def test_no_link_in_the_directory_is_followed(run: Any, metrics: ModuleType, tmp_path: Path) -> None:
-    """node-exporter's user owns the directory."""
+    """Prometheus' user owns the parent directory."""
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")
     (metrics.DIRECTORY / ".slurm.prom.new").symlink_to(theirs)
