@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
@@ -49,7 +50,10 @@ def test_dashboard_4323_has_its_series(lab: Lab, address: str, tmp_path: Path, p
     measured = with_cluster(lab, tmp_path, {**lab.cluster, "monitoring": lab.controller, "slurm_conf": conf})
     site(measured)
     wait_for_series(address)
-    assert {health for found in targets(address).values() for health in found} == {"up"}
+    until = time.monotonic() + 70
+    while (found := {health for each in targets(address).values() for health in each}) != {"up"}:
+        assert time.monotonic() < until, found
+        time.sleep(1)
     again = site(measured)
     assert again.changed == {}
     has_pages = lab.release > "25.11"
