@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -19,9 +21,10 @@ StandIn = Callable[[str, str], None]
 def load(path: str) -> ModuleType:
     """A program as a module, by its path below roles/: Python cannot import a role's file by a name."""
     program = ROLES / path
-    spec = importlib.util.spec_from_file_location(program.stem, program)
+    loader = SourceFileLoader(program.stem, str(program))
+    spec = importlib.util.spec_from_loader(program.stem, loader)
     assert spec
-    assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[program.stem] = module  # where its dataclasses find the names of their types
+    loader.exec_module(module)
     return module

@@ -40,7 +40,7 @@ def run(tmp_path: Path, stage: str, entries: list[dict[str, Any]], **job: str | 
     """Run the program of a stage for a job; return its exit status. The variables of `job` are None to be missing."""
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string((TEMPLATES / "job_script.sh.j2").read_text())
-    text = template.render(stage=stage, scripts=job_scripts(entries, NODES))
+    text = template.render(stage=stage, scripts=job_scripts(entries, NODES), gpu_map=False)
     for path, own in (("/var/lib/gpucluster-slurm", f"{tmp_path}/lib"), ("PATH=", f"PATH={os.environ['PATH']}:")):
         assert path in text
         text = text.replace(path, own)

@@ -48,6 +48,20 @@ NAMESPACES = Condition(
 ENROOT = Condition("`enroot`", lambda target: "enroot" in target.host["slurm_containers"])
 PROLOGS = Condition("`prologs`", lambda target: bool(target.host["slurm_prologs"]))
 EPILOGS = Condition("`epilogs`", lambda target: bool(target.host["slurm_epilogs"]))
+GPU_MAP = Condition(
+    "`monitoring` and machine types with GPUs, Slurm 23.11 and later",
+    lambda target: (
+        bool(target.host.get("slurm_monitoring"))
+        and "gpu" in target.of_nodes.get("GresTypes", ())
+        and target.platform.sends_scripts
+    ),
+)
+PROLOG_PROGRAM = Condition(
+    f"{PROLOGS.text}, or {GPU_MAP.text}", lambda target: target.holds(PROLOGS) or target.holds(GPU_MAP)
+)
+EPILOG_PROGRAM = Condition(
+    f"{EPILOGS.text}, or {GPU_MAP.text}", lambda target: target.holds(EPILOGS) or target.holds(GPU_MAP)
+)
 NODES = Condition("nodes", lambda target: "DefMemPerCPU" in target.of_nodes)
 GRES = Condition("machine types with `gres`", lambda target: "GresTypes" in target.of_nodes)
 REBOOTS = Condition("`RebootProgram`", lambda target: site_value(target, "RebootProgram", "") is not None)
