@@ -108,6 +108,16 @@ def test_slurmd_is_asked_once_for_each_change_of_its_files(node: Node) -> None:
     assert runs.read_text() == "run\nrun\n"
 
 
+def test_a_change_while_slurmd_prints_its_list_is_seen(node: Node) -> None:
+    """The list can be that of the files before."""
+    line = "slurmd: Gres Name=gpu Type=a Count=1 Index=0 ID=1 File=/dev/nvidia0 Links=(null)"
+    node.put("slurmd", f"echo run >>{node.directory}/slurmd-runs; touch {node.configuration}; echo '{line}'")
+    node.configuration.touch()
+    node.collect()
+    node.collect()
+    assert (node.directory / "slurmd-runs").read_text() == "run\nrun\nrun\n"
+
+
 def test_a_slurmd_that_says_nothing_is_not_asked_each_time(node: Node) -> None:
     node.put("slurmd", f"echo run >>{node.directory}/slurmd-runs; exit 1")
     node.configuration.touch()
@@ -137,6 +147,15 @@ def test_before_the_first_list_of_slurmd(tmp_path: Path, monkeypatch: pytest.Mon
     assert node.map() == {"1": "7\n"}
     node.epilog(7)
     assert node.map() == {}
+
+
+def test_names_that_are_added_make_a_job_no_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its prolog was killed before the first list of slurmd."""
+    node = Node(tmp_path, monkeypatch)
+    node.prolog(7, "1")
+    node.age(7, 15)
+    assert attributions(node.collect()) == {"7": {"1"}}
+    assert (node.run / "gpu-job-data/7").stat().st_mtime < time.time() - 14
 
 
 def test_a_job_that_lost_its_epilog_is_gone_when_its_steps_are(node: Node) -> None:
