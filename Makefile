@@ -32,7 +32,8 @@ test-lanes := molecule-containers molecule-default molecule-single $(check-lanes
   molecule-guide
 all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecule-wide-26.05 molecule-commands' 'molecule-machines molecule-machines-26.05' \
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-remove molecule-prologs \
-  molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers device \
+  molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers \
+  molecule-metrics device \
   'sanity sanity-rest' \
   $(filter-out molecule-default sanity,$(test-lanes))
 
@@ -113,7 +114,7 @@ unit: $(ready) ## run the unit tests, with each environment
 	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit -m "$${TEST_MARKS:-$$choice}" || status=1; \
 	  choice='not rare and not once'; done; exit $$status
 
-doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of defaults, causes and failures
+doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of defaults, causes, failures and alerts
 	antsibull-changelog lint
 	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
 	python tests/tools/key_files.py --check
@@ -122,6 +123,7 @@ doc-lint: $(ready) ## check the changelog, the documentation of plugins and role
 	python tests/tools/defaults_page.py --check
 	python tests/tools/doctor_page.py --check
 	python tests/tools/failures_page.py --check
+	python tests/tools/alerts_page.py --check
 
 # One cluster from bare hosts is enough to show that the collection runs on the newest ansible-core as well. That of the
 # guide needs few runs, which take a quarter longer with a Python of pyenv.
@@ -143,13 +145,14 @@ $(device-root): tests/device/build | $(ready)
 release: $(ready) ## make changelog, version, commit, tag and tarball of VERSION=1.2.3; nothing is pushed
 	@tests/tools/release "$(VERSION)"
 
-docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of defaults, causes and failures
+docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of defaults, causes, failures and alerts
 	python tests/tools/key_files.py
 	tests/tools/role_tables
 	python tests/tools/cluster_schema.py
 	python tests/tools/defaults_page.py
 	python tests/tools/doctor_page.py
 	python tests/tools/failures_page.py
+	python tests/tools/alerts_page.py
 
 benchmark: $(ready) ## measure site.yml, 10,000 nodes and 10,000 people, as ratios (docs/design/benchmarks.md)
 	python tests/benchmark/site.py

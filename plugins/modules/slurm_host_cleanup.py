@@ -10,12 +10,21 @@ module: slurm_host_cleanup
 short_description: Remove what this collection has installed on a host
 version_added: 0.2.0
 description:
-  - Stops and disables services, then removes secrets, files, directories and parts of files, in this order. A run that
-    was killed is completed by the next one.
-  - Packages, accounts, homes and data stay.
+  - Stops and disables services, then removes packages, secrets, files, directories and parts of files, in this order. A
+    run that was killed is completed by the next one.
+  - Other packages, accounts, homes and data stay.
 options:
   services:
-    description: Services that are stopped and disabled. Those that the host does not have are left out.
+    description:
+      - Services, and timers (C(NAME.timer)), that are stopped and disabled. Those that the host does not have are left
+        out.
+    type: list
+    elements: str
+    default: []
+  packages:
+    description:
+      - Packages that are purged if this collection has installed them, which the directory
+        C(/var/lib/gpucluster-slurm/installed) records. One that another package needs stays, and is no longer recorded.
     type: list
     elements: str
     default: []
@@ -95,12 +104,14 @@ plan:
 
 import glob
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, part_of, without_part, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import PATHS, REQUIRED_PATH, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
@@ -113,6 +124,19 @@ EDGE = 1024
 """Bytes at the beginning and at the end of a file that may have the mark: a check of the site has it at its end."""
 LIMIT = 150
 """Seconds for the end of a service."""
+LIMIT_OF_PACKAGE = 600
+"""Seconds for the removal of a package, with the wait for another apt."""
+PURGE = [
+    "env",
+    "DEBIAN_FRONTEND=noninteractive",
+    "apt-get",
+    "--quiet=1",
+    "--option=DPkg::Lock::Timeout=300",
+    "purge",
+    "--yes",
+]
+REMOVED = re.compile(r"^(?:Purg|Remv) (\S+)", re.MULTILINE)
+"""A package that apt would remove, in the output of its simulation."""
 
 Change = dict[str, Any]
 
@@ -125,9 +149,14 @@ def systemctl(*arguments: str) -> str:
     return answer.output
 
 
+def unit_of(service: str) -> str:
+    """The unit of a service or timer."""
+    return service if service.endswith(".timer") else f"{service}.service"
+
+
 def state(service: str) -> str:
     """The state of a service as text; empty if it neither runs nor starts, or is not there. Raises CommandError."""
-    shown = systemctl("show", "--property=ActiveState,UnitFileState", "--", f"{service}.service")
+    shown = systemctl("show", "--property=ActiveState,UnitFileState", "--", unit_of(service))
     found = dict(line.split("=", 1) for line in shown.split("\n") if "=" in line)
     runs = found.get("ActiveState") not in ("inactive", "failed", None)
     starts = found.get("UnitFileState") == "enabled"
@@ -147,6 +176,7 @@ def managed(path: str) -> bool:
 def clean(params: dict[str, Any], check_mode: bool) -> list[Change]:
     """Do the work, and return the changes. Raises CommandError, FileError and OSError."""
     changes = stop_services(params["services"], check_mode)
+    changes += remove_packages(params["packages"], check_mode)
     files = [path for path in params["secrets"] if os.path.lexists(path)]
     files += [path for pattern in params["files"] for path in sorted(glob.glob(pattern)) if managed(path)]
     changes += remove_paths(files, "present", os.unlink, check_mode)
@@ -184,9 +214,45 @@ def stop_services(services: Iterable[str], check_mode: bool) -> list[Change]:
     changes = []
     for service in services:
         if now := state(service):
-            changes.append({"what": f"{service}.service", "before": now, "after": None})
+            changes.append({"what": unit_of(service), "before": now, "after": None})
             if not check_mode:
-                systemctl("disable", "--now", "--quiet", "--", f"{service}.service")
+                systemctl("disable", "--now", "--quiet", "--", unit_of(service))
+    return changes
+
+
+def recorded_packages(names: Iterable[str]) -> list[str]:
+    """Those of the packages that this collection has installed."""
+    return [name for name in names if os.path.exists(os.path.join(INSTALLED, name))]
+
+
+def needed_packages(names: Iterable[str]) -> dict[str, list[str]]:
+    """The packages of others that apt would remove with one of these, by its name. Raises CommandError."""
+    needed = {}
+    for name in names:
+        answer = run([*PURGE, "--simulate", "--", name], seconds=LIMIT)
+        if answer.status:
+            raise CommandError(f"{' '.join(PURGE)} --simulate {name}: {answer.message}")
+        if others := [gone for gone in REMOVED.findall(answer.output) if not recorded_packages([gone])]:
+            needed[name] = others
+    return needed
+
+
+def remove_packages(names: Iterable[str], check_mode: bool) -> list[Change]:
+    """Purge the packages that this collection has installed and no other one needs. Raises CommandError, OSError."""
+    changes = []
+    recorded = recorded_packages(names)
+    needed = needed_packages(recorded)
+    for name in recorded:
+        if name not in needed:
+            changes.append({"what": f"package {name}", "before": "installed", "after": None})
+        if check_mode:
+            continue
+        if name not in needed:
+            answer = run([*PURGE, "--", name], seconds=LIMIT_OF_PACKAGE)
+            if answer.status:
+                raise CommandError(f"{' '.join(PURGE)} {name}: {answer.message}")
+        # One that another package needs belongs to the site from now on.
+        os.unlink(os.path.join(INSTALLED, name))
     return changes
 
 
@@ -233,6 +299,7 @@ def without(path: str, marker: str, check_mode: bool) -> list[Change]:
 
 ARGUMENTS = {
     "services": {"type": "list", "elements": "str", "default": []},
+    "packages": {"type": "list", "elements": "str", "default": []},
     "secrets": {**PATHS, "no_log": False},  # their names
     "files": PATHS,
     "directories": PATHS,

@@ -53,6 +53,11 @@ options:
         description: Whether the service reads the file. A change of other files does not restart the service.
         type: bool
         default: true
+      restart:
+        description: Whether the service reads the file only when it starts, so that O(reload) is not enough.
+        type: bool
+        default: false
+        version_added: 0.2.0
       validate:
         description:
           - Command that checks the new file, as a list of arguments. C(%s) is replaced by the path of the new file.
@@ -268,13 +273,17 @@ def units_of(paths: Sequence[str]) -> list[str]:
     return [os.path.basename(path) for path in paths if os.path.dirname(path) == f"{UNITS}system"]
 
 
+def started_at(unit: dict[str, str]) -> float:
+    """When the running service was started, in seconds since the epoch."""
+    return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC) + int(unit["InactiveExitTimestampMonotonic"]) / 1e6
+
+
 def loaded_at(unit: dict[str, str], stamp: str) -> float:
     """When the running service last read its files, in seconds since the epoch."""
-    started = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC) + int(unit["InactiveExitTimestampMonotonic"]) / 1e6
     try:
-        return max(started, os.stat(stamp).st_mtime)
+        return max(started_at(unit), os.stat(stamp).st_mtime)
     except FileNotFoundError:
-        return started
+        return started_at(unit)
 
 
 def write_stamp(stamp: str, when: float) -> None:
@@ -388,6 +397,8 @@ class Plan:
     changed_files: list[File]
     loaded_files: list[File]
     """Those that the service reads."""
+    start_files: list[File]
+    """Those of them that it reads only when it starts."""
     surplus: list[str]
     """Paths of files that are removed."""
     diff: list[dict[str, str]]
@@ -414,12 +425,13 @@ def compare(module: AnsibleModule) -> Plan:
     check_files(module, files)
     unit = show(module, params["name"])
     loaded_files = [file for file, wanted in zip(files, params["files"]) if wanted["loaded"]]
+    start_files = [file for file, wanted in zip(files, params["files"]) if wanted["restart"]]
     configured = any(os.path.exists(file.path) for file in loaded_files)
     # A timer has no process.
     taken_over = not configured and runs_with(unit.get("MainPID", "0"), params["running_with"])
     if unit["LoadState"] == "masked":
         raise ServiceError(f"unit {params['name']} is masked and cannot start; run: systemctl unmask {params['name']}")
-    return Plan(files, changed_files, loaded_files, surplus, diff, taken_over)
+    return Plan(files, changed_files, loaded_files, start_files, surplus, diff, taken_over)
 
 
 def change_files(module: AnsibleModule, wanted: Plan) -> tuple[list[str], dict[str, str]]:
@@ -455,6 +467,14 @@ def stale_file(module: AnsibleModule, wanted: Plan, unit: dict[str, str], stamp:
     return stale or ("something" if module.params["stale"] else "")
 
 
+def start_file(wanted: Plan, unit: dict[str, str]) -> str:
+    """The first file with which the service has not started yet, of those that it reads only when it starts."""
+    changed = next((file.path for file in wanted.start_files if file.differs), "")
+    if changed or not wanted.start_files:
+        return changed
+    return newer_file([file.path for file in wanted.start_files], started_at(unit))
+
+
 def record_applied(module: AnsibleModule, files: list[File]) -> None:
     """Record on the host what the module has applied, so that a later run sees whether it still holds."""
     params = module.params
@@ -469,7 +489,9 @@ def run_service(module: AnsibleModule) -> ServiceResult:
     name, stamp = params["name"], os.path.join(STAMPS, params["name"])
     wanted = compare(module)
     reread, unit = change_files(module, wanted)
-    actions, reason = plan(name, unit, stale_file(module, wanted, unit, stamp), bool(params["reload"]))
+    restarted = start_file(wanted, unit)
+    stale = restarted or stale_file(module, wanted, unit, stamp)
+    actions, reason = plan(name, unit, stale, bool(params["reload"]) and not restarted)
     if not module.check_mode:
         for action in actions:
             act(module, action, stamp)
@@ -505,6 +527,7 @@ ARGUMENTS = {
             "owner": {"type": "str", "default": "root"},
             "mode": {"type": "str", "default": "0644"},
             "loaded": {"type": "bool", "default": True},
+            "restart": {"type": "bool", "default": False},
             "validate": {"type": "list", "elements": "str"},
         },
         "mutually_exclusive": [("content", "secret")],

@@ -36,6 +36,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     job_scripts,
     keys,
     mail_key,
+    monitoring_key,
     people_key,
     public_keys,
     schema,
@@ -279,10 +280,12 @@ TYPES: dict[Callable[..., Any], Schema] = {
     mail_key.domain: TEXT,
     mail_key.tls: {"enum": [*mail_key.TLS]},
     mail_key.user: TEXT,
+    monitoring_key.retention: {"type": "string", "pattern": "^[0-9]+[ywdhms]"},
     job_scripts.script_name: TEXT,
     job_scripts.script: {"type": "string", "pattern": "^#!"},
     job_scripts.on_failure: {"enum": [*job_scripts.FAILURES]},
     firewall_plans.port_list: or_list(TEXT),
+    firewall_plans.networks: list_of(TEXT, 1),
     firewall_plans.node_networks: list_of(TEXT, 1),
     firewall_plans.protocol: {"enum": [*firewall_plans.PROTOCOLS]},
 }
@@ -454,6 +457,7 @@ def document() -> Schema:
         "access": kind_of(access_key.ACCESS, "access", {"login_limits": kind_of(access_key.LOGIN_LIMITS)}),
         "backup": kind_of(backup_key.BACKUP, "backup", {"keep": kind_of(backup_key.KEEP, "backup")}),
         "mail": kind_of(mail_key.MAIL, "mail"),
+        "monitoring": {"anyOf": [matching(schema.NAME), kind_of(monitoring_key.MONITORING, "monitoring")]},
         "prologs": script,
         "epilogs": script,
         "firewall": kind_of(

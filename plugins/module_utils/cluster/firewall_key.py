@@ -16,6 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_k
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
     closed_ports,
     declared_listeners,
+    monitoring_listeners,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
@@ -62,6 +63,7 @@ def firewall_warning(opened: Mapping[str, Iterable[str] | None], variables: Mapp
         None,
         ports_in_variables(variables),
         file_servers(variables.get("slurm_storage") or []),
+        monitoring=monitoring_listeners(variables.get("slurm_monitoring") or {}),
     )
     closed: dict[str, list[str]] = {}
     for host, ports in active.items():

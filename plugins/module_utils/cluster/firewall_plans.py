@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, SLURM_HOSTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, SLURM_HOSTS, hosts_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
     Checker,
@@ -34,7 +34,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_k
     hosts,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
+    ALERTMANAGER,
     LARGEST,
+    NODE_EXPORTER,
+    PROMETHEUS,
     SLURMD,
     declared_listeners,
     port_range,
@@ -84,6 +87,11 @@ def _places(names: Sequence[str]) -> Callable[[Any], list[str]]:
         return places
 
     return typed
+
+
+def networks(value: Any) -> list[str]:
+    """Addresses and networks, each once."""
+    return _places([])(value)
 
 
 def port_list(value: Any) -> str:
@@ -219,12 +227,13 @@ def firewall_plans(
         raise ValueError(f"slurm_firewall: {what} (slurm_addresses)")
     groups = _groups(members, variables)
     listening = _listening(variables)
-    sets = _sets(firewall, groups, variables["slurm_addresses"])
+    readers = (variables.get("slurm_monitoring") or {}).get("readers") or []
+    sets = {**_sets(firewall, groups, variables["slurm_addresses"]), "readers": _split_by_version(readers)}
     numbers: dict[tuple[Rule, ...], int] = {}
     plans: list[dict[str, Any]] = []
     of = {}
     for host in members["all"]:
-        rules = tuple(_rules(host, firewall, groups, listening))
+        rules = (*_rules(host, firewall, groups, listening), *_rules_of_monitoring(host, groups, listening, readers))
         if rules not in numbers:
             numbers[rules] = len(plans)
             plans.append(_plan(rules, sets, layout))
@@ -242,7 +251,8 @@ def _groups(members: Mapping[str, Collection[str]], variables: Mapping[str, Any]
         for host in (members[name] if name in HOST_GROUPS else [name])
     ]
     database = [variables["slurm_database"]] if variables["slurm_database"] else []
-    found = {**members, "database": database, "nfs_clients": mounting}
+    monitoring = [host] if (host := hosts_in(variables.get("slurm_monitoring") or {})) else []
+    found = {**members, "database": database, "nfs_clients": mounting, "monitoring": monitoring}
     return {name: frozenset(names) for name, names in found.items()}
 
 
@@ -310,6 +320,22 @@ def _rules_of_roles(roles: Collection[str], everywhere: Mapping[str, str], has_n
     if "compute" in roles:
         # MPI and NCCL choose their ports themselves.
         yield Rule("compute nodes", ("compute", "compute_networks") if has_networks else ("compute",))
+
+
+def _rules_of_monitoring(
+    host: str,
+    groups: Mapping[str, Collection[str]],
+    listening: Mapping[str | None, list[tuple[str, str]]],
+    readers: Collection[str],
+) -> Iterator[Rule]:
+    """The rules for the host of the key `monitoring`, which asks every host, and for its readers."""
+    if not groups["monitoring"]:
+        return
+    yield Rule("node-exporter", ("monitoring",), str(NODE_EXPORTER))
+    if host in groups["controllers"]:
+        yield Rule("metrics of slurmctld", ("monitoring",), dict(listening[host])["SlurmctldPort"])
+    if host in groups["monitoring"] and readers:
+        yield Rule("Prometheus and alertmanager", ("readers",), f"{PROMETHEUS},{ALERTMANAGER}")
 
 
 def _shown(ports: range) -> str:

@@ -31,6 +31,11 @@ NEWEST_GENERATION = 2
 """The last generation of the defaults (docs/design/defaults.md)."""
 
 
+def hosts_in(value: Any) -> Any:
+    """The hosts in the value of a key that names servers: the value itself, or its key `host`."""
+    return value.get("host") or "" if isinstance(value, Mapping) else value
+
+
 def paragraphs(text: str) -> list[str]:
     """The paragraphs of a text, each in one line."""
     return [" ".join(part.split()) for part in text.split("\n\n")]
@@ -174,6 +179,44 @@ KEYS = (
         roles=("registry",),
         port=KeyPort("registry_port", SLURM_HOSTS),
         removal="give another host the registry first, and run site.yml",
+    ),
+    ClusterKey(
+        "monitoring",
+        "any",
+        """
+        The host that measures the cluster with Prometheus, or a mapping with these keys. Without it, nothing is
+        measured.
+
+        C(host), the host of Prometheus and alertmanager.
+
+        C(retention), how long Prometheus keeps values, such as V(30d), the default.
+
+        C(readers), addresses and networks that may open Prometheus and alertmanager, where O(firewall) is there. By
+        default only the host itself may.
+
+        C(receivers), a file next to this file with the C(route) and the C(receivers) of alertmanager. Without it,
+        alerts are sent to nobody.
+
+        C(users_and_accounts), whether there are values for each user and account; the default is V(false).
+
+        C(targets_only), V(true) for a site with its own Prometheus. The hosts have the exporters, and the control
+        host has the files for Prometheus next to this file, in C(my.monitoring) for C(my.cluster.yml). It excludes
+        C(host), C(retention), C(readers) and C(receivers).
+        """,
+        meaning="[metrics, alerts and dashboards](monitoring.md): the host of Prometheus, or a mapping",
+        version_added="0.2.0",
+        variable=KeyVariable(
+            "slurm_monitoring",
+            """
+            How the cluster is measured, as the key C(monitoring) of the cluster file (inventory plugin
+            P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, nothing is measured.
+            """,
+            default={},
+            type="dict",
+        ),
+        group="slurm_monitoring",
+        roles=("slurm_metrics",),
+        removal="give another host the monitoring first, and run site.yml",
     ),
     ClusterKey(
         "unmanaged",

@@ -192,7 +192,12 @@ def _collect_values(valid: _ValidFile) -> dict[str, Any]:
     parts, machines = valid.parts, valid.machines
     return {
         "name": valid.file["name"],
-        **{key.name: _value_of_hosts(key, parts.servers[key.name]) for key in SERVERS if key.variable},
+        **{
+            key.name: _value_of_hosts(key, parts.servers[key.name])
+            for key in SERVERS
+            if key.variable and key.value in ("host", "hostlist")
+        },
+        "monitoring": parts.monitoring,
         "addresses": valid.addressed,
         "hardware": {**parts.hardware, **machines.hardware},
         "nodes": [entry for node in parts.nodes for entry in split_by_type(node, machines.types)],
@@ -219,7 +224,7 @@ def _collect_values(valid: _ValidFile) -> dict[str, Any]:
 
 
 def _value_of_hosts(key: ClusterKey, hosts: str) -> str | list[str]:
-    """The value of the variable of a key that names servers."""
+    """The value of the variable of a key whose value is a host or a list of hosts."""
     return hosts if key.value == "host" else expand(hosts)
 
 

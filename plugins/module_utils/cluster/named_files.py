@@ -90,13 +90,14 @@ def named_file_errors(variables: Mapping[str, Any], directory: str) -> list[str]
     """The errors of the files that variables name, as `VARIABLE: found FILE, ..., allowed: ...`.
 
     Args:
-        variables: by name; those with files are slurm_packages, slurm_storage and the packages of container tools.
+        variables: by name; those with files are slurm_packages, slurm_storage, slurm_monitoring and the packages of
+            container tools.
         directory: that of the cluster file, for relative names.
     """
     return [
         f"{key}: found {shown(name)}, {error}"
-        for key, name, package in _named(variables)
-        if (error := file_error(directory, name, package=package, key=not package))
+        for key, name, kind in _named(variables)
+        if (error := file_error(directory, name, package=kind == "package", key=kind == "key"))
         and not _of_another_release(key, directory, name)
     ]
 
@@ -113,13 +114,16 @@ def _of_another_release(key: str, directory: str, name: Any) -> bool:
     )
 
 
-def _named(variables: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """The files that variables name, as (key, name, whether it is a package): packages, and the key of a repository."""
+def _named(variables: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """The files that variables name, as (key, name, kind): packages, the `key` of a repository, and a `text`."""
     source = variables.get("slurm_packages")
     if isinstance(source, Mapping):
         yield from _of_entries("slurm_packages.files", source.get("files"))
         if isinstance(source.get("key"), str):
-            yield "slurm_packages.key", source["key"], False
+            yield "slurm_packages.key", source["key"], "key"
+    monitoring = variables.get("slurm_monitoring")
+    if isinstance(monitoring, Mapping) and monitoring.get("receivers"):
+        yield "slurm_monitoring.receivers", monitoring["receivers"], "text"
     mounts = variables.get("slurm_storage")
     for i, entry in enumerate(mounts if isinstance(mounts, list) else []):
         if isinstance(entry, Mapping):
@@ -128,7 +132,7 @@ def _named(variables: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
         yield from _of_entries(name, variables.get(name))
 
 
-def _of_entries(key: str, found: Any) -> Iterator[tuple[str, Any, bool]]:
+def _of_entries(key: str, found: Any) -> Iterator[tuple[str, Any, str]]:
     """The files in a list or a mapping of entries."""
     if isinstance(found, Mapping):
         places = [(f"{key}.{name}", entry) for name, entry in found.items()]
@@ -136,4 +140,4 @@ def _of_entries(key: str, found: Any) -> Iterator[tuple[str, Any, bool]]:
         places = [(f"{key}[{i}]", entry) for i, entry in enumerate(found if isinstance(found, list) else [])]
     for place, entry in places:
         if isinstance(entry, Mapping) and entry.get("file") is not None:
-            yield f"{place}.file", entry["file"], True
+            yield f"{place}.file", entry["file"], "package"

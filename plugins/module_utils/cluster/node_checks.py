@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, gres, schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
@@ -137,7 +136,7 @@ def check_hosts_of_nodes(checker: Checker, nodes: list[dict[str, Any]]) -> list[
     return list(entry)
 
 
-def check_labels(checker: Checker, nodes: list[dict[str, Any]], file: dict[str, Any]) -> None:
+def check_labels(checker: Checker, nodes: list[dict[str, Any]], servers: Mapping[str, str]) -> None:
     """Check that no two hosts have the same first label, the part of a name before its first dot.
 
     srun, salloc and scontrol name their host by this label (`xshort_hostname`), and slurmctld sends its messages for an
@@ -145,7 +144,7 @@ def check_labels(checker: Checker, nodes: list[dict[str, Any]], file: dict[str, 
     (`_job_complete_handler` in `src/api/step_launch.c`). slurmd tries the label before the whole name.
     """
     places = [(f"nodes[{i}].hosts", node.get("hosts", "")) for i, node in enumerate(nodes)]
-    places += [(key, file.get(key, "")) for key in (server.name for server in SERVERS)]
+    places += servers.items()
     first: dict[str, str] = {}
     for key, hosts in places:
         for host in expand(hosts):

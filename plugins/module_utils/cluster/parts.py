@@ -17,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     job_scripts,
     keys,
     mail_key,
+    monitoring_key,
     package_source,
     schema,
     storage_key,
@@ -80,6 +81,7 @@ class Parts:
     firewall: dict[str, Any]
     accounting: dict[str, Any]
     mail: dict[str, Any]
+    monitoring: dict[str, Any]
     prologs: list[dict[str, Any]]
     epilogs: list[dict[str, Any]]
     private_tmp: str
@@ -115,8 +117,10 @@ def check_parts(
     gres.check_cluster(checker, nodes, hardware)
     check_specialized(checker, nodes, measured.types, all_hardware)
     node_hosts = check_hosts_of_nodes(checker, nodes)
-    check_labels(checker, nodes, file)
     slurm_conf = check_settings(checker, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
+    monitoring = monitoring_key.check(checker, file.get("monitoring"), slurm_conf)
+    servers = {key.name: file.get(key.name, "") for key in keys.SERVERS} | {"monitoring": keys.hosts_in(monitoring)}
+    check_labels(checker, nodes, servers)
     gres.check_types(checker, slurm_conf, all_hardware)
     partitions = check_partitions(checker, file.get("partitions", []))
     entries = [part for node in nodes for part in split_by_type({"hosts": "", "hardware": "", **node}, measured.types)]
@@ -127,7 +131,6 @@ def check_parts(
     slurm_files = check_files(checker, file.get("slurm_files", {}), slurm_conf)
     accounting = check_accounting(checker, file.get("accounting", {}), partitions, has_accounting)
 
-    servers = {key.name: file.get(key.name, "") for key in keys.SERVERS}
     check_state_location(checker, slurm_conf, len(expand(servers["controllers"])))
     check_paths(checker, "cgroup_conf", cgroup_conf, {"CgroupMountpoint": "cgroups"})
     check_log_of_jobs(checker, slurm_conf)
@@ -154,6 +157,7 @@ def check_parts(
         firewall=firewall_plans.check(checker, file.get("firewall", {}), slurm_conf),
         accounting=accounting,
         mail=mail_key.check(checker, file.get("mail", {}), slurm_conf),
+        monitoring=monitoring,
         prologs=prologs,
         epilogs=epilogs,
         private_tmp=job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),
@@ -216,6 +220,7 @@ def check_ports(
         ports_of_servers(parts.servers, variables or {}),
         storage_key.file_servers(mounts),
         parts.firewall.get("ssh_port"),
+        ports.monitoring_listeners(parts.monitoring),
     )
     problems = [
         *ports.impossible(listeners),

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, hosts_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     DeclaredCluster,
     ModelError,
@@ -173,7 +173,7 @@ class _Edits:
     def refuse_servers(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
         """Refuse hosts that the cluster needs for more than jobs."""
         for key in (key for key in KEYS if key.removal):
-            serving = [name for name in expand(str(data.get(key.name) or "")) if name in leaving]
+            serving = [name for name in expand(str(hosts_in(data.get(key.name) or ""))) if name in leaving]
             if serving:
                 self.problem((key.name,), f"{fold(serving)} cannot leave the cluster: {key.removal}")
             self.servers.update(serving)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, hosts_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import VARIABLES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
@@ -27,7 +27,7 @@ def ports_of_servers(hosts: Mapping[str, str], variables: Mapping[str, Any]) -> 
 
 def ports_in_variables(variables: Mapping[str, Any]) -> Ports:
     """The same by the shared variables, or the groups of keys without one."""
-    found = {key.name: variables.get(VARIABLES[key.name]) or "" for key in SERVERS}
+    found = {key.name: hosts_in(variables.get(VARIABLES[key.name]) or "") for key in SERVERS}
     return ports_of_servers(
         {key: hosts if isinstance(hosts, str) else ",".join(hosts) for key, hosts in found.items()}, variables
     )

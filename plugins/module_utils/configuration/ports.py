@@ -16,6 +16,7 @@ SLURMCTLD, SLURMD, SLURMDBD = "6817", "6818", "6819"
 
 MARIADB = 3306
 NFS = 2049
+PROMETHEUS, ALERTMANAGER, NODE_EXPORTER = 9090, 9093, 9100
 
 LARGEST = 65535
 """The last port."""
@@ -85,6 +86,17 @@ def _common(hosts: frozenset[str] | None, others: frozenset[str] | None) -> str:
     return min(hosts & others, default="")
 
 
+def monitoring_listeners(monitoring: Mapping[str, Any]) -> list[Listener]:
+    """The listeners of the key `monitoring`: the exporter of every host, Prometheus and alertmanager on its host."""
+    if not monitoring:
+        return []
+    server = {"Prometheus": PROMETHEUS, "alertmanager": ALERTMANAGER} if monitoring["host"] else {}
+    return [
+        Listener("node-exporter", range(NODE_EXPORTER, NODE_EXPORTER + 1), None),
+        *(Listener(key, range(port, port + 1), frozenset({monitoring["host"]})) for key, port in server.items()),
+    ]
+
+
 def declared_listeners(
     controllers: Iterable[str],
     database: str,
@@ -94,6 +106,7 @@ def declared_listeners(
     servers: Iterable[tuple[str, Iterable[str], Any]] = (),
     file_servers: Iterable[str] = (),
     ssh_port: int | None = None,
+    monitoring: Iterable[Listener] = (),
 ) -> list[Listener]:
     """The listeners of a cluster, by the variables that set their ports.
 
@@ -107,6 +120,7 @@ def declared_listeners(
             port; None: it is not known.
         file_servers: the hosts that export file systems by NFS.
         ssh_port: a further port of sshd.
+        monitoring: what the key `monitoring` adds.
     """
     conf = _by_small_key(slurm_conf)
     result = [
@@ -135,6 +149,7 @@ def declared_listeners(
             # A list of ports has one for each host: Port=[7001-7002].
             ports = expand(str(port)) * (1 if "[" in str(port) else len(hosts))
             result += [Listener(key, port_range(one), frozenset({host})) for host, one in zip(hosts, ports)]
+    result += monitoring
     if ssh_port is not None and ssh_port not in SSH.ports:
         result.append(Listener("firewall.ssh_port", port_range(str(ssh_port)), None))
     result.append(Listener("slurm_conf.SrunPortRange", port_range(conf.get("srunportrange", "")), None))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey, hosts_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import VARIABLES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import storage_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
@@ -57,7 +57,7 @@ def hosts_of_key(host: RunHost, key: ClusterKey) -> list[str]:
     """The hosts that a key names: those of its variable, or else of its group."""
     if key.variable is None:
         return host.members(key.group)
-    hosts = host[key.variable.name]
+    hosts = hosts_in(host[key.variable.name])
     return list(hosts) if isinstance(hosts, list) else [str(hosts)] * bool(hosts)
 
 

@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.rel
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     access,
     hardware,
+    metrics_server,
     munge,
     platform,
     slurm_health,
@@ -326,6 +327,9 @@ def services_with_work(host: RunHost, answers: Mapping[str, Answer]) -> dict[str
         "munge": munge.hosts_with_work(host, answers),
         "controller": slurmctld.hosts_with_work(host, controllers),
         "compute": [name for name in nodes if name in compute],
+        "metrics": metrics_server.hosts_with_work(
+            host, {name: answer["ansible_facts"]["slurm_host"] for name, answer in answers.items()}
+        ),
     }
 
 
@@ -373,5 +377,7 @@ def _find_work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[
     yield from ((name, "access") for name in access_hosts(host, answers))
     for stage, names in services_with_work(host, answers).items():
         yield from ((name, stage) for name in names)
+    if answers and metrics_server.needs_control_files(host):
+        yield next(iter(answers)), "metrics_files"
     if answers and registration_has_findings(host, answers):
         yield next(iter(answers)), "registration"

@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import minutes_in
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import scratch, state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
     Condition,
@@ -30,6 +31,14 @@ def site_value(target: Target, key: str, default: Any = None) -> Any:
 
 DATABASE = Condition("`database`", lambda target: bool(target.host["slurm_database"]))
 POLICY = Condition("`database` and a policy", lambda target: target.holds(DATABASE) and has_policy(target.host))
+METRICS = Condition(
+    "`monitoring`, Slurm 25.11 and later, with `PrivateData` 26.05 and later",
+    lambda target: metrics_endpoint.source_of(target.host, target.release) != "program",
+)
+METRICS_TOKENS = Condition(
+    "`monitoring` and `PrivateData`, Slurm 26.05 and later",
+    lambda target: metrics_endpoint.source_of(target.host, target.release) == "pages with tokens",
+)
 PREEMPTION = Condition(
     "`database` and a QOS that preempts", lambda target: target.holds(POLICY) and preempts(target.host)
 )

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import default_values as when
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import SRUN_PORTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
     ALWAYS,
@@ -200,6 +201,23 @@ DEFAULTS: tuple[Default, ...] = (
         AGENT,
         when.DATABASE,
         generation=2,
+    ),
+    Default(SLURM, "MetricsType", "metrics/openmetrics", "Prometheus reads slurmctld.", MAN, when.METRICS),
+    Default(
+        SLURM,
+        "MetricsAuthUsers",
+        metrics_endpoint.USER,
+        "With `PrivateData`, slurmctld shows its metrics to the tokens of this user alone.",
+        "src/slurmctld/http.c",
+        when.METRICS_TOKENS,
+    ),
+    Default(
+        SLURM,
+        "SlurmctldHttpAuthParameters",
+        f"jwt_key={metrics_endpoint.HTTP_KEY}",
+        "A key of its own: it opens slurmctld's pages, and nobody can speak to Slurm with it.",
+        "src/plugins/auth/jwt/http_auth_jwt.c",
+        when.METRICS_TOKENS,
     ),
     Default(
         SLURM,

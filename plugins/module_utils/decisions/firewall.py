@@ -73,7 +73,14 @@ def options(host: RunHost) -> FirewallOptions:
 def _variables(host: RunHost) -> dict[str, Any]:
     """The variables from which the ports of listeners follow. Those of a role are the variables of its host."""
     database = host["slurm_database"]
-    shared = ("slurm_controllers", "slurm_database", "slurm_addresses", "slurm_nodes", "slurm_storage")
+    shared = (
+        "slurm_controllers",
+        "slurm_database",
+        "slurm_addresses",
+        "slurm_nodes",
+        "slurm_storage",
+        "slurm_monitoring",
+    )
     return {
         **{name: host[name] for name in shared},
         **port_variables(host),

@@ -28,6 +28,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
     UPGRADE_DIR,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
 
 Directory = dict[str, Any]
 """An entry: path, owner, mode (0755 without one). With `make: false` only programs make it, when they need it; others
@@ -63,7 +64,13 @@ OF_PROGRAMS: list[Directory] = [
     _of_root("/etc/gpucluster-slurm/backup"),
     _of_root("/etc/gpucluster-slurm/health.d"),
     _of_root("/etc/gpucluster-slurm/mail"),
+    _of_root("/etc/gpucluster-slurm/prometheus"),
+    _of_root("/etc/gpucluster-slurm/prometheus/rules"),
+    _of_root("/etc/gpucluster-slurm/prometheus/targets"),
     _of_root("/etc/ssh/people.keys.d"),
+    _of_root("/etc/systemd/system/prometheus.service.d"),
+    _of_root("/etc/systemd/system/prometheus-alertmanager.service.d"),
+    _of_root("/etc/systemd/system/prometheus-node-exporter.service.d"),
     _of_root("/etc/systemd/system/slurmctld.service.d"),
     _of_root("/etc/systemd/system/slurmd.service.d"),
     _of_root("/etc/systemd/system/slurmdbd.service.d"),
@@ -80,6 +87,7 @@ OF_PROGRAMS: list[Directory] = [
     _of_root(f"{KEPT_DIR}/backup"),
     _of_root(f"{KEPT_DIR}/former", "0700"),
     _of_root(f"{KEPT_DIR}/found", "0700", closed=False),
+    _of_root(INSTALLED),
     _of_root(UPGRADE_DIR, "0700"),
     _of_root(PYXIS_DIR, closed=False),
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 DISTRIBUTIONS = ("debian 12", "debian 13", "ubuntu 22.04", "ubuntu 24.04", "ubuntu 26.04")
 """ID and VERSION_ID of /etc/os-release."""
@@ -23,6 +24,9 @@ DISTRIBUTION_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "backup": ("restic",),
     "mail": ("msmtp", "ca-certificates"),
     "firewall": ("nftables",),
+    "node_exporter": ("prometheus-node-exporter",),
+    "prometheus": ("prometheus", "prometheus-alertmanager"),
+    "tokens": ("python3-jwt",),
 }
 """Packages by purpose. They have the same names in all distributions."""
 
@@ -68,6 +72,7 @@ SOURCES: Mapping[str, PackageSource] = {
             "slurm_client": ("slurm-client",),
             "sackd": ("sackd",),
             "adopt": ("libpam-slurm-adopt",),
+            "tokens_of_slurm": ("slurm-wlm-jwt-plugin",),
         },
         units={"slurmd": "slurmd", "sackd": "sackd"},
         plugins={"nvml": ("slurm-wlm-nvml-plugin",), "rsmi": ("slurm-wlm-rsmi-plugin",)},
@@ -85,6 +90,7 @@ SOURCES: Mapping[str, PackageSource] = {
             "slurm_client": ("slurm-smd", "slurm-smd-client"),
             "sackd": ("slurm-smd", "slurm-smd-sackd"),
             "adopt": ("slurm-smd", "slurm-smd-libpam-slurm-adopt"),
+            "tokens_of_slurm": ("slurm-smd",),
         },
         units={"slurmd": "slurm-smd-slurmd", "sackd": "slurm-smd-sackd"},
         plugins={},
@@ -111,6 +117,8 @@ class Release:
     """Methods by which slurmd can find GPUs (gres.conf(5)); with another method it would find none."""
     namespaces: bool
     """Whether NamespaceType has replaced JobContainerType."""
+    metrics: Literal["", "public", "tokens"] = ""
+    """slurmctld's pages with metrics: none, those that PrivateData closes, or those that tokens open."""
 
 
 OLD_RUN_DIRS = {"slurmctld": "/run", "slurmd": "/run", "slurmdbd": "/run"}
@@ -125,8 +133,8 @@ RELEASES: Mapping[str, Release] = {
     "24.05": Release(True, True, RUN_DIRS, WITH_NRT, False),
     "24.11": Release(True, True, RUN_DIRS, WITH_NVIDIA, False),
     "25.05": Release(True, True, RUN_DIRS, WITH_NVIDIA, False),
-    "25.11": Release(True, True, RUN_DIRS, WITH_NVIDIA, True),
-    "26.05": Release(True, True, RUN_DIRS, WITH_NVIDIA, True),
+    "25.11": Release(True, True, RUN_DIRS, WITH_NVIDIA, True, "public"),
+    "26.05": Release(True, True, RUN_DIRS, WITH_NVIDIA, True, "tokens"),
 }
 """In the order of time. Releases compare as texts."""
 

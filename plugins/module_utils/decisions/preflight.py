@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -23,7 +24,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import storage_warning
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line, slurm_accounting
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    alertmanager,
+    command_line,
+    slurm_accounting,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     GROUP_ROLES,
     SRUN_PORTS,
@@ -156,9 +161,11 @@ def _objections(host: RunHost) -> Iterator[str]:
         yield f"slurm_packages.files lacks packages that this cluster needs: {', '.join(lacking)}"
     yield from joined(
         named_file_errors(
-            {name: host[name] for name in ("slurm_packages", "slurm_storage")}, str(host["slurm_cluster_dir"])
+            {name: host[name] for name in ("slurm_packages", "slurm_storage", "slurm_monitoring")},
+            str(host["slurm_cluster_dir"]),
         )
     )
+    yield from receivers_errors(host)
     mail, file = host["slurm_mail"], mail_password_file(host)
     if "user" in mail and host.content(file) is None:
         yield (
@@ -242,6 +249,17 @@ def stored_password_errors(host: RunHost) -> list[str]:
     found = {path: content for path in forms if (content := host.content(path)) is not None}
     passwords = {path: content.decode(errors="surrogateescape").rstrip() for path, content in found.items()}
     return password_errors(passwords, forms)
+
+
+def receivers_errors(host: RunHost) -> Iterator[str]:
+    """What alertmanager would refuse in the site's file of receivers, as far as its structure shows it."""
+    name = host["slurm_monitoring"].get("receivers")
+    content = host.content(os.path.join(host["slurm_cluster_dir"], name)) if name else None
+    if content is not None:
+        try:
+            alertmanager.configuration(content.decode(errors="replace"))
+        except ValueError as error:
+            yield str(error)
 
 
 def line_errors(host: RunHost) -> list[str]:

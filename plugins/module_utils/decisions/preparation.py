@@ -13,6 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     firewall,
     host_directories,
     kernel,
+    metrics,
     upkeep,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -82,6 +83,7 @@ def wanted_packages(host: RunHost) -> list[str]:
         *backup,
         *mail,
         *firewall.packages(host),
+        *metrics.packages(host),
     ]
 
 
@@ -180,7 +182,7 @@ def preparation(host: RunHost) -> Preparation:
     ]
     if host.flag("base", "base_manage_hosts_file"):
         files.append({"path": "/etc/hosts", "marker": hosts_marker(host), "content": host.shared("hosts_text")})
-    files += wanted.files
+    files += [*wanted.files, *metrics.package_records(host)]
     files += [{"path": path, "content": text} for path, text in upkeep.files(host).items()]
     files += [{"path": kernel.FILE, "content": settings.text}] if settings.text else []
     return Preparation(

@@ -14,6 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     access,
     host_directories,
     kernel,
+    metrics_server,
     preparation,
     upkeep,
 )
@@ -91,7 +92,7 @@ def questions(host: RunHost, update_lists: bool = False) -> dict[str, Any]:
             *(path for path, _text in upkeep.FILES.values()),
         ],
         "kernel": list(kernel.wanted_settings(host)),
-        "made": RECORDS,
+        "made": [*RECORDS, *metrics_server.asked_records(host)],
         "programs": programs(host["slurm_conf"], host["group_names"], OWN_PROGRAMS, host.shared("site_scripts")),
         "scripts": host.shared("site_scripts") if is_controller(host) else {},
         "part": {"path": "/etc/hosts", "marker": preparation.hosts_marker(host)},
@@ -157,7 +158,7 @@ def files(host: RunHost) -> list[str]:
     paths += [KEPT_CONF, KEPT_LIST, KEPT_SLURMD, SERIAL, state_mark(host)] if is_controller(host) else []
     paths += [UPGRADE_MARK] if is_controller(host) or host.name == host["slurm_database"] else []
     paths += [SLURMD_SETTINGS, f"{CONF_DIR}/slurm.conf"] if host.within("slurm_compute") else []
-    return paths + (access.compared_files(host))
+    return [*paths, *access.compared_files(host), *metrics_server.asked_files(host)]
 
 
 def written_directories(host: RunHost) -> list[str]:

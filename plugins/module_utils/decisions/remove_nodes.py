@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, metrics
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import serving_controller
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import hosts_marker
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
-SERVICES = ("slurmd", "sackd", "slurm-mig", "nvidia-imex", "munge")
-SECRETS = ("/etc/munge/munge.key", "/etc/nvidia-imex/nodes_config.cfg")
+SERVICES = ("slurmd", "sackd", "slurm-mig", "slurm-metrics-host.timer", "nvidia-imex", "munge")
+SECRETS = ("/etc/munge/munge.key", "/etc/nvidia-imex/nodes_config.cfg", *metrics.WRITTEN)
 FILES = (
     "/etc/apt/apt.conf.d/*gpucluster-*",
     "/etc/bash_completion.d/gpucluster-*",
@@ -35,6 +35,7 @@ FILES = (
     "/etc/sysctl.d/*gpucluster-*",
     "/etc/systemd/system/*.service.d/gpucluster-*",
     "/etc/systemd/system/slurm-*.service",
+    "/etc/systemd/system/slurm-*.timer",
     "/etc/sysusers.d/gpucluster-*",
     "/etc/tmpfiles.d/gpucluster-*",
     "/usr/local/bin/*",
@@ -55,6 +56,7 @@ class CleanupOptions:
     """Options of slurm_host_cleanup for a host that leaves."""
 
     services: list[str]
+    packages: list[str]
     secrets: list[str]
     files: list[str]
     directories: list[str]
@@ -96,6 +98,7 @@ def cleanup(host: RunHost) -> CleanupOptions:
     """What is removed from a host that leaves."""
     return CleanupOptions(
         services=[*SERVICES],
+        packages=metrics.all_packages(),
         secrets=[*SECRETS],
         files=[*FILES],
         directories=[*DIRECTORIES],

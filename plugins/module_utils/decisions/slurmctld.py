@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import mail, slurm_files, state_directory
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    mail,
+    metrics_endpoint,
+    slurm_files,
+    state_directory,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     is_controller,
     serves,
@@ -102,6 +107,7 @@ def service_files(host: RunHost) -> list[dict[str, Any]]:
     return [
         *unit_files(host),
         *mail.files(host),
+        *metrics_endpoint.key_files(host),
         *([state_directory.unit_file(host)] if state_directory.is_shared(host) else []),
         *([] if serves(host) else standby_files(host)),
     ]
@@ -132,7 +138,7 @@ def unit_files(host: RunHost) -> list[dict[str, Any]]:
 def absent_files(host: RunHost) -> list[str]:
     """The files that the service does not have, in one order, since the checksum of the options depends on it."""
     unit = [] if state_directory.is_shared(host) else [state_directory.UNIT]
-    return [*absent_configuration(host), *unit, *mail.absent(host)]
+    return [*absent_configuration(host), *unit, *mail.absent(host), *metrics_endpoint.absent_key(host)]
 
 
 def result(host: RunHost) -> dict[str, Any]:

@@ -705,7 +705,7 @@ UNKNOWN = Cause(
 
 def by_reason(reason: str, owner: str) -> Cause:
     """The cause of a drain or of a node that is down, as far as its reason tells, without facts about the host."""
-    node = SlurmNode("", ("DOWN", "DRAIN", "INVALID_REG"), reason, drains.SLURM_USERS[0] if owner == "Slurm" else "")
+    node = SlurmNode("", ("DOWN", "DRAIN"), reason, drains.SLURM_USERS[0] if owner == "Slurm" else "")
     case = Case(node, HostEvidence(unreached="not examined"), ClusterEvidence())
     return next((cause for cause in (*OWNED, *SAID) if cause.test(case)), UNKNOWN)
 

@@ -10,6 +10,9 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
 
+INSTALLED = "/var/lib/gpucluster-slurm/installed"
+"""The directory with a file for each package that this collection has installed for a key of the cluster file."""
+
 LONGEST = 128
 """Characters of the name of a package, and of its version; those of Debian have fewer than 100."""
 

@@ -35,6 +35,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "access": {**PEOPLE, "access": {"administrators": ["ops", "admin"], "between_nodes": "host_based"}},
     "backup": {"backup": {"target": "/srv/backup"}},
     "mail": {"mail": {"relay": "login1", "sender": "slurm@cluster.example"}},
+    "monitoring": {"monitoring": {"host": "login1", "users_and_accounts": True}},
     "prologs": {"prologs": SCRIPT},
     "epilogs": {"epilogs": SCRIPT},
     "private_tmp": {"private_tmp": "/srv/jobs"},

@@ -53,6 +53,7 @@ def host(tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "hosts").chmod(0o640)
     return {
         "services": ["slurmd", "munge", "sackd", "slurm-mig"],
+        "packages": [],
         "secrets": [str(tmp_path / "key"), str(tmp_path / "missing")],
         "files": [str(tmp_path / "units/gpucluster-*"), str(tmp_path / "own")],
         "directories": [str(tmp_path / "own"), str(tmp_path / "none")],
@@ -60,6 +61,45 @@ def host(tmp_path: Path) -> dict[str, Any]:
         "parts": [{"path": str(tmp_path / "hosts"), "marker": "# {mark} gpucluster.slurm x"}],
         "restored": None,
     }
+
+
+def test_packages_go_that_the_collection_has_installed_and_nobody_else_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[list[str]] = []
+    output = {"a": "Purg a [1]\n", "b": "Remv mine [1]\nPurg b [1]\n", "c": "Purg c [1]\n"}
+
+    def run(command: list[str], **_options: Any) -> Answer:
+        if "--simulate" not in command:
+            done.append(command[-2:])
+        return Answer(0, output[command[-1]] if "--simulate" in command else "", "")
+
+    monkeypatch.setattr(slurm_host_cleanup, "run", run)
+    monkeypatch.setattr(slurm_host_cleanup, "INSTALLED", str(tmp_path))
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    wanted = [{"what": "package a", "before": "installed", "after": None}]
+    assert slurm_host_cleanup.remove_packages(["a", "b", "c"], True) == wanted
+    assert done == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert slurm_host_cleanup.remove_packages(["a", "b", "c"], False) == wanted
+    assert done == [["--", "a"]]
+    assert list(tmp_path.iterdir()) == []
+    assert slurm_host_cleanup.remove_packages(["a", "b", "c"], False) == []
+
+
+def test_a_package_that_apt_does_not_remove_keeps_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_host_cleanup, "run", lambda _command, **_options: Answer(100, "", "locked"))
+    monkeypatch.setattr(slurm_host_cleanup, "INSTALLED", str(tmp_path))
+    (tmp_path / "a").touch()
+    with pytest.raises(CommandError, match="locked"):
+        slurm_host_cleanup.remove_packages(["a"], False)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_timer_is_a_unit_of_its_own() -> None:
+    assert slurm_host_cleanup.unit_of("slurm-metrics-host.timer") == "slurm-metrics-host.timer"
+    assert slurm_host_cleanup.unit_of("munge") == "munge.service"
 
 
 @pytest.fixture(autouse=True)

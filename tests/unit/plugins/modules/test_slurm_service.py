@@ -18,7 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import FileError, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
 
 UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "active"}
@@ -27,7 +27,7 @@ UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "ac
 def wanted(path: Path, **options: Any) -> dict[str, Any]:
     """A file as the module's parameters describe it."""
     defaults = {"content": None, "secret": None, "owner": getpass.getuser(), "mode": "0644", "validate": None}
-    return {"path": str(path), **defaults, **options}
+    return {"path": str(path), "restart": False, **defaults, **options}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,22 @@ def test_a_reload_counts_as_loading_and_an_older_one_does_not(tmp_path: Path) ->
     assert slurm_service.loaded_at(started, str(stamp)) == stamp.stat().st_mtime
     os.utime(stamp, (0, 0))
     assert slurm_service.loaded_at(started, str(stamp)) == pytest.approx(time.time() - 60, abs=5)
+
+
+def test_a_file_that_is_read_at_the_start_needs_a_restart_also_after_a_reload(tmp_path: Path) -> None:
+    started = {"InactiveExitTimestampMonotonic": str(int((time.clock_gettime(time.CLOCK_MONOTONIC) - 60) * 1e6))}
+    (tmp_path / "start").write_text("a")
+    file = slurm_service.wanted_file(wanted(tmp_path / "start", content="a"))
+    other = slurm_service.wanted_file(wanted(tmp_path / "start", content="b"))
+
+    def plan(*start_files: File) -> slurm_service.Plan:
+        return slurm_service.Plan([*start_files], [], [], [*start_files], [], [], False)
+
+    assert slurm_service.start_file(plan(), {}) == ""
+    assert slurm_service.start_file(plan(file), started) == str(tmp_path / "start")  # written after the start
+    os.utime(tmp_path / "start", (0, 0))
+    assert slurm_service.start_file(plan(file), started) == ""
+    assert slurm_service.start_file(plan(other), started) == str(tmp_path / "start")
 
 
 def test_a_file_is_written_with_its_directory_and_its_mode(tmp_path: Path) -> None:

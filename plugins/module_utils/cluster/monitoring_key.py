@@ -1,0 +1,97 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The key `monitoring` of the cluster file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import networks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
+    Checker,
+    Kind,
+    file_name,
+    flag,
+    host,
+    text,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+
+RETENTION = "30d"
+"""How long Prometheus keeps values by default."""
+
+DERIVED = ("MetricsType", "MetricsParameters", "MetricsAuthUsers", "SlurmctldHttpAuthParameters")
+"""Parameters of slurm.conf that follow from the key."""
+
+# `model.ParseDuration` in Prometheus: each unit once, the largest first.
+_DURATION = re.compile(r"(?=[0-9])" + "".join(rf"(?:([0-9]+){unit})?" for unit in ("y", "w", "d", "h", "m", "s")))
+
+_DAY = 86400
+_SECONDS = (365 * _DAY, 7 * _DAY, _DAY, 3600, 60, 1)
+_MOST_SECONDS = 2**63 // 10**9  # nanoseconds in 64 bits
+
+
+def retention(value: Any) -> str:
+    """A duration as Prometheus takes it; zero would keep all values."""
+    match = _DURATION.fullmatch(text(value))
+    numbers = [int(number or 0) for number in match.groups()] if match else []
+    if not 0 < sum(number * seconds for number, seconds in zip(numbers, _SECONDS)) < _MOST_SECONDS:
+        raise ValueError("allowed: how long Prometheus keeps values, such as 30d or 1y6w, in y, w, d, h, m and s")
+    return text(value)
+
+
+MONITORING = Kind(
+    own={
+        "host": {"type": host},
+        "retention": {"type": retention},
+        "readers": {"type": networks},
+        "receivers": {"type": file_name},
+        "users_and_accounts": {"type": flag},
+        "targets_only": {"type": flag},
+    }
+)
+
+OF_SERVER = ("host", "retention", "readers", "receivers")
+"""Keys that are about this collection's Prometheus, which does not run with targets_only."""
+
+
+def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[str, Any]:
+    """The checked value of the key `monitoring`, with all defaults; empty without the key."""
+    if found in (None, "", {}):
+        return {}
+    problems = len(checker.problems)
+    if isinstance(found, str):
+        found = {"host": found}
+    if not isinstance(found, Mapping):
+        checker.problem("monitoring", f"found {shown(found)}, allowed: a host, or a mapping with {MONITORING.allowed}")
+        return {}
+    # The variable has every key, without a value where the cluster file has none.
+    found = {key: value for key, value in found.items() if value not in (None, "", [])}
+    monitoring = checker.check(MONITORING, "monitoring", found)
+    given = [key for key in OF_SERVER if key in found]
+    if monitoring.get("targets_only"):
+        for key in given:
+            what = f"found {shown(found[key])}, but targets_only installs no Prometheus: remove one of them"
+            checker.problem(f"monitoring.{key}", what)
+    elif len(checker.problems) == problems and "host" not in monitoring:
+        checker.problem("monitoring.host", "missing, allowed: the host of Prometheus, or targets_only: true")
+    settings = {str(key).lower() for key, value in slurm_conf.items() if value is not None}
+    for parameter in DERIVED:
+        if parameter.lower() in settings:
+            checker.problem(
+                f"slurm_conf.{parameter}", f"is derived from {checker.key('monitoring')}: remove one of them"
+            )
+    if len(checker.problems) > problems:
+        return {}
+    server = "host" in monitoring
+    return {
+        "host": monitoring.get("host", ""),
+        "retention": monitoring.get("retention", RETENTION if server else ""),
+        "readers": monitoring.get("readers", []),
+        "receivers": monitoring.get("receivers", ""),
+        "users_and_accounts": monitoring.get("users_and_accounts", False),
+        "targets_only": monitoring.get("targets_only", False),
+    }

@@ -1,0 +1,74 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The configuration of alertmanager: the collection's own, with the receivers of the site."""
+
+from __future__ import annotations
+
+try:
+    import yaml
+except ImportError:  # The control host has it; a host that lacks it only stores this file.
+    yaml = None  # type: ignore[assignment]
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+
+KEY = "slurm_monitoring.receivers"
+
+NEEDED = ("route", "receivers")
+ALLOWED = (*NEEDED, "time_intervals")
+"""The keys of the site's file, which are alertmanager's."""
+
+
+def configuration(text_of_receivers: str | None) -> str:
+    """The text of alertmanager.yml.
+
+    Values of the site stay as they are written: as a value of YAML, `start_time: 22:00` would be 1320. What the route
+    does not say about grouping and times is as in the collection's own.
+
+    Args:
+        text_of_receivers: the site's file, with a route and its receivers; None without one.
+
+    Raises:
+        ValueError: the file is no YAML, or has other keys. The message has none of its values, which can be passwords.
+    """
+    text = role_file("slurm_metrics", "alertmanager.yml").removeprefix("---\n")
+    if text_of_receivers is not None:
+        own, site = _nodes(yaml.compose(text, yaml.BaseLoader)), _read(text_of_receivers)
+        site["route"].value += [
+            (key, value)
+            for key, value in own["route"].value
+            if key.value != "receiver" and key.value not in _nodes(site["route"])
+        ]
+        text = yaml.serialize(_mapping({**own, **site}), Dumper=yaml.BaseDumper, allow_unicode=True, width=120)
+    return f"{MANAGED}\n{text}"
+
+
+def _read(text: str) -> dict[str, yaml.Node]:
+    """The values of the site's file by key."""
+    try:
+        node = yaml.compose(text, yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        what = getattr(error, "problem", None) or "a character that YAML does not have"
+        raise ValueError(f"{KEY}: {where}cannot be read as YAML: {what}") from None
+    found = _nodes(node)
+    strange = [name for name in found if name not in ALLOWED]
+    missing = [name for name in NEEDED if not isinstance(found.get(name), yaml.CollectionNode)]
+    if strange or missing or not isinstance(found["route"], yaml.MappingNode):
+        names = ", ".join(map(shown, found)) or "none"
+        raise ValueError(f"{KEY}: found the keys {names}; needed: route and receivers, allowed: time_intervals")
+    return found
+
+
+def _nodes(node: yaml.Node | None) -> dict[str, yaml.Node]:
+    """The values of a mapping by key; none if it is no mapping."""
+    return {str(key.value): value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+
+
+def _mapping(values: dict[str, yaml.Node]) -> yaml.Node:
+    """The opposite."""
+    tag = "tag:yaml.org,2002:"
+    return yaml.MappingNode(f"{tag}map", [(yaml.ScalarNode(f"{tag}str", key), value) for key, value in values.items()])

@@ -1,0 +1,309 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What each host has for the key `monitoring`: node-exporter, the program slurm-metrics and its timers.
+
+The host of Prometheus has more (metrics_server.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import NODE_EXPORTER
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    backup_hosts,
+    is_controller,
+    state_directory,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source as package_source
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import (
+    DISTRIBUTION_PACKAGES,
+    NEWEST,
+    RELEASES,
+    SOURCES,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import stripped_file
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchanged_hosts import (
+    common_text,
+    record_digest,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
+
+ROLE = "slurm_metrics"
+UNITS = "/etc/systemd/system"
+PROGRAM = "/usr/local/sbin/slurm-metrics"
+SETTINGS = "/etc/gpucluster-slurm/metrics.json"
+EXPORTER = "prometheus-node-exporter"
+EXPORTER_SETTINGS = f"{UNITS}/{EXPORTER}.service.d/gpucluster-slurm.conf"
+HOST_TIMER, CLUSTER_TIMER = "slurm-metrics-host.timer", "slurm-metrics-cluster.timer"
+
+MUNGE_KEY = "/etc/munge/munge.key"
+
+TEXTFILES = "/var/lib/prometheus/node-exporter"
+"""The directory of the distribution's package, from which node-exporter adds the series of programs."""
+
+WRITTEN = (f"{TEXTFILES}/slurm.prom", f"{TEXTFILES}/gpucluster.prom")
+"""The files of slurm-metrics."""
+
+UNUSED_COLLECTORS = ("arp", "cpufreq", "schedstat", "softnet")
+"""Collectors with series for each CPU or neighbour, which no alert and no dashboard has: thousands on a large host."""
+
+MARK = f"{MANAGED} Removed with the key monitoring.\n"
+"""The content of a record of a package."""
+
+TEMPLATES = ("exporter.conf.j2", "timer.j2", "service.j2")
+
+
+@dataclass(frozen=True)
+class Timer:
+    """A timer that starts a program."""
+
+    command: str
+    description: str
+    calendar: str
+    """When it starts the program (systemd.time(7))."""
+    spread: int
+    """The seconds over which hosts spread their starts."""
+    limit: int
+    """The seconds after which the program is ended."""
+
+
+TIMERS: Mapping[str, Timer] = {
+    HOST_TIMER: Timer(f"{PROGRAM} host", "Metrics of this host", "*:0/15", 600, 120),
+    CLUSTER_TIMER: Timer(f"{PROGRAM} cluster", "Metrics of Slurm", "*:*:00", 0, 50),
+}
+
+
+@dataclass(frozen=True)
+class MetricsService:
+    """Options of slurm_service."""
+
+    files: list[dict[str, Any]]
+    reload: list[str]
+    proof: dict[str, Any] | None
+    digest: str
+
+
+@dataclass(frozen=True)
+class MeasuredCluster:
+    """What the hosts of a cluster with the key have in common: read once, since there may be thousands of hosts."""
+
+    server: str
+    """The host of Prometheus; empty with targets_only."""
+    users_and_accounts: bool
+    controllers: list[str]
+    database: str
+    registry: str
+    compute: frozenset[str]
+    fetching: frozenset[str]
+    """The hosts with sackd."""
+    saving: frozenset[str]
+    """The hosts that make backups."""
+    max_age: int
+    """The hours after which a backup is old."""
+    state_directory: str
+    source: metrics_endpoint.Source
+    addresses: Mapping[str, str]
+
+
+def is_measured(host: RunHost) -> bool:
+    """Whether the cluster has the key."""
+    return bool(host["slurm_monitoring"])
+
+
+def measured_cluster(host: RunHost) -> MeasuredCluster:
+    """What the hosts of a cluster with the key have in common."""
+    monitoring, controllers = host["slurm_monitoring"], list(host["slurm_controllers"])
+    compute = frozenset(host.members("slurm_compute"))
+    sackd = RELEASES.get(metrics_endpoint.known_release(host), RELEASES[NEWEST]).sackd
+    fetching = frozenset(host.members("slurm_login") if sackd else ()) - compute - {*controllers}
+    return MeasuredCluster(
+        server=monitoring["host"],
+        users_and_accounts=monitoring["users_and_accounts"],
+        controllers=controllers,
+        database=host["slurm_database"],
+        registry=host["slurm_registry"],
+        compute=compute,
+        fetching=fetching,
+        saving=frozenset(backup_hosts(host)),
+        max_age=host["slurm_backup"].get("max_age", 48),
+        state_directory=state_directory(host),
+        source=metrics_endpoint.cluster_source(host),
+        addresses={entry["name"]: entry["address"] for entry in host_addresses(host["slurm_addresses"])},
+    )
+
+
+# -- packages ---------------------------------------------------------------------------------------------------------
+
+
+def packages(host: RunHost) -> list[str]:
+    """The packages that the host needs; none without the key."""
+    if not is_measured(host):
+        return []
+    serves = host.name == host["slurm_monitoring"]["host"]
+    return wanted_packages(host, serves, is_controller(host), metrics_endpoint.cluster_source(host))
+
+
+def wanted_packages(host: RunHost, serves: bool, controls: bool, source: metrics_endpoint.Source) -> list[str]:
+    """The packages that a host needs.
+
+    Args:
+        host: any host of the cluster.
+        serves: whether Prometheus runs there.
+        controls: whether it is a controller.
+        source: where the values of slurmctld come from.
+    """
+    tokens = source == "pages with tokens"
+    return [
+        *DISTRIBUTION_PACKAGES["node_exporter"],
+        *(DISTRIBUTION_PACKAGES["prometheus"] if serves else ()),
+        *(DISTRIBUTION_PACKAGES["tokens"] if serves and tokens else ()),
+        *(package_source(host).packages["tokens_of_slurm"] if controls and tokens else ()),
+    ]
+
+
+def all_packages() -> list[str]:
+    """The packages that only the key needs."""
+    tokens = SOURCES["distribution"].packages["tokens_of_slurm"]
+    purposes = ("node_exporter", "prometheus", "tokens")
+    return [*(name for purpose in purposes for name in DISTRIBUTION_PACKAGES[purpose]), *tokens]
+
+
+def package_records(host: RunHost) -> list[dict[str, str]]:
+    """A file for each package that this run installs for the key, so that its removal removes them again."""
+    missing = [name for name in packages(host) if name not in host.facts["packages"]]
+    return [{"path": f"{INSTALLED}/{name}", "content": MARK} for name in missing if name in all_packages()]
+
+
+def lacks_package(host: RunHost) -> bool:
+    """Whether the host lacks a package of the distribution, so that check mode has nothing to compare."""
+    return not has_package(host, *(name for name in packages(host) if name in all_packages()))
+
+
+# -- the services of every host ---------------------------------------------------------------------------------------
+
+
+def address(cluster: MeasuredCluster, name: str) -> str:
+    """The address of a host, in brackets if it is one of IPv6, or else its name."""
+    found = cluster.addresses.get(name, name)
+    return f"[{found}]" if ":" in found else found
+
+
+def listen(cluster: MeasuredCluster, name: str, port: int) -> str:
+    """Where a program listens: at the address of the cluster file, or everywhere if the host has none there."""
+    return f"{address(cluster, name) if name in cluster.addresses else ''}:{port}"
+
+
+def timers(cluster: MeasuredCluster, name: str) -> list[str]:
+    """The timers of a host."""
+    return [HOST_TIMER, *([CLUSTER_TIMER] if name in cluster.controllers else [])]
+
+
+def names(cluster: MeasuredCluster, name: str) -> list[str]:
+    """The services of a host, in the order of their start."""
+    return [EXPORTER, *timers(cluster, name)]
+
+
+def service_files(host: RunHost, cluster: MeasuredCluster, service: str) -> list[dict[str, Any]]:
+    """The files of one of the services."""
+    if service == EXPORTER:
+        return [exporter_settings(host, cluster)]
+    return [
+        *timer_files(host, service, TIMERS[service]),
+        {"path": PROGRAM, "content": program("slurm-metrics"), "mode": "0755", "loaded": False},
+        {"path": SETTINGS, "content": settings_text(cluster, host.name), "loaded": False},
+    ]
+
+
+def exporter_settings(host: RunHost, cluster: MeasuredCluster) -> dict[str, Any]:
+    """How node-exporter starts."""
+    content = host.text(
+        ROLE,
+        "exporter.conf.j2",
+        listen=listen(cluster, host.name, NODE_EXPORTER),
+        textfiles=TEXTFILES,
+        units="|".join(daemons(cluster, host.name)),
+        unused=UNUSED_COLLECTORS,
+    )
+    return {"path": EXPORTER_SETTINGS, "content": content}
+
+
+def timer_files(host: RunHost, name: str, timer: Timer) -> list[dict[str, Any]]:
+    """A timer and its service."""
+    service = f"{UNITS}/{name.removesuffix('.timer')}.service"
+    return [
+        {"path": f"{UNITS}/{name}", "content": host.text(ROLE, "timer.j2", **asdict(timer))},
+        {"path": service, "content": host.text(ROLE, "service.j2", **asdict(timer)), "loaded": False},
+    ]
+
+
+def program(name: str) -> str:
+    """A program of the role, with the mark by which it is known."""
+    text = stripped_file(ROLE, f"files/{name}")
+    first, _newline, rest = text.partition("\n")
+    return f"#!/usr/bin/python3 -I\n{MANAGED}\n{rest if first.startswith('#!') else text}\n"
+
+
+def settings(cluster: MeasuredCluster, name: str) -> dict[str, Any]:
+    """What slurm-metrics knows of a host."""
+    controls = name in cluster.controllers
+    has_key = cluster.source == "pages with tokens" and (controls or name == cluster.server)
+    return {
+        "controllers": [controller.partition(".")[0] for controller in cluster.controllers],
+        "state_directory": cluster.state_directory if controls else "",
+        "all": controls and cluster.source == "program",
+        "users_and_accounts": cluster.users_and_accounts,
+        "daemons": daemons(cluster, name),
+        "keys": {"munge": MUNGE_KEY} | ({"slurmctld_http": metrics_endpoint.HTTP_KEY} if has_key else {}),
+        "backup": {"max_age_hours": cluster.max_age} if name in cluster.saving else None,
+    }
+
+
+def settings_text(cluster: MeasuredCluster, name: str) -> str:
+    """The same as a file."""
+    return f"{json.dumps(settings(cluster, name), indent=4, sort_keys=True)}\n"
+
+
+def daemons(cluster: MeasuredCluster, name: str) -> list[str]:
+    """The units of this collection that run on a host all the time."""
+    return list(_daemons(cluster, name))
+
+
+def _daemons(cluster: MeasuredCluster, name: str) -> Iterator[str]:
+    yield "munge"
+    if name in cluster.controllers:
+        yield "slurmctld"
+    if name == cluster.database:
+        yield from ("mariadb", "slurmdbd")
+    if name in cluster.compute:
+        yield "slurmd"
+    if name in cluster.fetching:
+        yield "sackd"
+    if name == cluster.registry:
+        yield from ("docker-registry", "nginx")
+    if name == cluster.server:
+        yield from ("prometheus", "prometheus-alertmanager")
+
+
+# -- which hosts have work --------------------------------------------------------------------------------------------
+
+
+def common() -> str:
+    """What is equal on all hosts in the checksums: the program and the templates."""
+    files = ["files/slurm-metrics", *(f"templates/{name}" for name in TEMPLATES)]
+    return common_text([[stripped_file(ROLE, name) for name in files], UNUSED_COLLECTORS, repr(TIMERS)])
+
+
+def digests(cluster: MeasuredCluster, hosts: Iterable[str]) -> dict[str, str]:
+    """The checksum of the options of the services of each host."""
+    text = common()
+    return {name: record_digest(text, listen(cluster, name, NODE_EXPORTER), settings(cluster, name)) for name in hosts}

@@ -1,0 +1,142 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write docs/admin/alerts.md from the rules of alerts.    usage: python tests/tools/alerts_page.py [--check]
+
+With --check nothing is written, and the exit status is 1 if the page is not current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from generated_files import run
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "roles/slurm_metrics/files/rules/alerts.yml"
+PAGE = ROOT / "docs/admin/alerts.md"
+
+HEAD = """# Alerts
+
+<!-- `make docs` writes this page from roles/slurm_metrics/files/rules/alerts.yml -->
+
+The key `monitoring` brings these alerts. Each has a severity: `page` if a person is needed at night, `ticket` for the
+next working day. Without the key's `receivers`, alerts are on the pages of Prometheus and alertmanager alone. With it,
+one notification tells all alerts of a name and a cause together:
+
+    # alertmanager.yml, next to the cluster file; route and receivers are alertmanager's
+    route:
+      receiver: admins
+      routes:
+        - matchers: [severity="page"]
+          receiver: duty
+    receivers:
+      - name: admins
+        email_configs:
+          - {to: admins@example.org, from: mon1@example.org, smarthost: "mail.example.org:25"}
+      - name: duty
+        webhook_configs:
+          - url: https://duty.example.org/hook
+
+The file may have `time_intervals`, and passwords; `ansible-vault encrypt` works as well.
+
+## Silence
+
+The label `cause` is the word of [doctor](doctor.md), if it has one. On the host of the key, for example:
+
+    amtool --alertmanager.url http://mon1:9093 silence add cause=health-check -d 4h -c "the file server is replaced"
+    amtool --alertmanager.url http://mon1:9093 silence add cause=person node=gpu007 -d 14d -c "waits for a DIMM"
+    amtool --alertmanager.url http://mon1:9093 silence query
+    amtool --alertmanager.url http://mon1:9093 silence expire ID
+
+## What says nothing while another alert fires
+
+| Fires | Then these do not notify |
+|---|---|
+"""
+
+TITLES = {
+    "nodes": "Nodes",
+    "controllers": "Controllers and the queue",
+    "accounting": "Accounting",
+    "servers": "Disks and backups",
+    "hosts": "Hosts",
+    "metrics": "The metrics themselves",
+}
+"""The headings by the name of the group."""
+
+OTHER_CAUSES = {
+    "not-responding": "doctor names why: `host-down`, `slurmd-stopped`, `munged`, `silent` and others",
+    "down": "doctor names why, for each node: `rebooted`, `back` and others",
+    "fail": "doctor names the reason that somebody has given",
+    "many-nodes": "doctor names the cause of each node",
+    "slurmctld-slow": "doctor asks once, and waits for the answer",
+    "queue": "doctor does not judge what the scheduler does",
+    "daemon-down": "doctor has a cause for each daemon: `slurmd-stopped`, `munged`, `slurmctld-down`",
+    "backup": "doctor does not look at backups; site.yml warns of an old one",
+    "updates": "doctor has a [section](doctor.md#updates) of its own",
+    "key-age": "an old key works",
+    "metrics": "doctor needs no metrics",
+}
+"""The causes that doctor does not have, each with the reason."""
+
+DRAINS = "slurm_node_drain_since_seconds"
+"""A series whose label `cause` is doctor's."""
+
+
+def groups() -> list[dict[str, Any]]:
+    """The groups of the rules."""
+    return list(yaml.safe_load(RULES.read_text())["groups"])
+
+
+def inhibitions() -> list[dict[str, Any]]:
+    """The rules of alertmanager about alerts that say nothing while another one fires."""
+    return list(yaml.safe_load((RULES.parents[1] / "alertmanager.yml").read_text())["inhibit_rules"])
+
+
+def cause(rule: Mapping[str, Any]) -> str:
+    """The cause of an alert; empty if a series has it."""
+    return str(rule["labels"].get("cause", ""))
+
+
+def section(rule: Mapping[str, Any]) -> str:
+    """The part of the page about an alert."""
+    labels, notes = rule["labels"], rule["annotations"]
+    of_series = "that of the drain" if DRAINS in rule["expr"] else ""
+    word = f"`{cause(rule)}`" if cause(rule) else of_series
+    facts = f"Severity `{labels['severity']}`, cause {word}, after {rule['for']}."
+    return f"### {rule['alert']}\n\n{notes['meaning']}\n\n{notes['remedy']}\n\n{facts}\n"
+
+
+def names(matcher: str) -> list[str]:
+    """The alerts that a matcher of alertmanager for `alertname` names, such as `alertname=~"A|B"`."""
+    return matcher.partition('"')[2].rstrip('"').split("|")
+
+
+def inhibition(rule: Mapping[str, Any]) -> str:
+    """A row of the table of alerts that say nothing."""
+    (source,), (target,) = rule["source_matchers"], rule["target_matchers"]
+    same = f", of the same {' and '.join(rule['equal'])}" if "equal" in rule else ""
+    return f"| `{names(source)[0]}` | {', '.join(f'`{name}`' for name in names(target))}{same} |"
+
+
+def lines() -> Iterator[str]:
+    """The parts of the page."""
+    yield HEAD + "\n".join(map(inhibition, inhibitions())) + "\n"
+    for group in groups():
+        yield f"## {TITLES[group['name']]}\n"
+        yield from map(section, group["rules"])
+    yield "## Causes that doctor does not have\n"
+    yield "\n".join(["| Cause | Why |", "|---|---|", *(f"| `{name}` | {why} |" for name, why in OTHER_CAUSES.items())])
+
+
+def page() -> str:
+    """The text of the page."""
+    return "\n".join(lines()) + "\n"
+
+
+if __name__ == "__main__":
+    run({PAGE: page()})
