@@ -85,14 +85,14 @@ yamllint: $(ready)
 	yamllint --strict $(files)
 
 # All *.py, and programs without a suffix.
-ruff: files = . $(shell git grep -lE '^\#!/usr/bin/env python' -- tests/tools tests/device ':!*.py')
+ruff: files = . $(shell git grep -lE '^\#!/usr/bin/env python' -- tests/tools tests/device roles ':!*.py')
 ruff: $(ready)
 	ruff check $(files)
 	ruff format --check $(files)
 
 mypy: $(ready)
 	@mkdir -p $(dir $(typed)) && ln -sfn $(CURDIR) $(typed)
-	mypy $(typed)/plugins $(typed)/tests $(typed)/roles/*/files/*.py
+	mypy $(typed)/plugins $(typed)/tests $(typed)/roles/*/files/*.py $(typed)/roles/slurm_metrics/files/slurm-metrics
 
 shellcheck:
 	shellcheck --external-sources .ci/run $$(git grep -lE '^#!.*(ba)?sh$$' -- tests roles ':!*.py' ':!*.md' ':!*.yml' ':!*.j2')
@@ -162,6 +162,8 @@ benchmark: $(ready) ## measure site.yml, 10,000 nodes and 10,000 people, as rati
 	molecule converge -s single
 	python tests/benchmark/people.py
 	python tests/benchmark/accounting.py
+	molecule converge -s slurm-26.05
+	python tests/benchmark/metrics.py
 
 demo: $(ready) ## install and validate a cluster in containers on this machine; run it again to repair the cluster
 	@echo '==> containers'

@@ -1,0 +1,473 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program slurm-metrics of role slurm_metrics, with recorded answers of Slurm (recorded/README.md), and the rules
+for the names of other dashboards."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import socket
+import stat
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import causes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import apt_updates
+from hypothesis import given
+from hypothesis import strategies as st
+from programs import ROLES, StandIn, load
+
+pytestmark = pytest.mark.once
+
+ROOT = ROLES.parent
+RECORDED = Path(__file__).parent / "recorded"
+RELEASES = sorted(path.name for path in (RECORDED / "metrics").iterdir())
+HOST = socket.gethostname().partition(".")[0]
+OTHER = f"other-{HOST}"
+
+Values = dict[str, float]
+
+
+@pytest.fixture(scope="module", name="metrics")
+def program() -> ModuleType:
+    """The program."""
+    module: ModuleType = load("slurm_metrics/files/slurm-metrics")
+    return module
+
+
+def recorded(release: str, name: str) -> str:
+    """What a command has said, with its separators."""
+    return (RECORDED / "metrics" / release / f"{name}.txt").read_bytes().decode()
+
+
+def parse(text: str) -> Values:
+    """Values by name and labels."""
+    rows = (line.rpartition(" ") for line in text.split("\n") if line and not line.startswith("#"))
+    return {name: float(value) for name, _space, value in rows}
+
+
+@pytest.fixture(name="run")
+def with_stand_ins(
+    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: StandIn
+) -> Callable[..., Values]:
+    """A function that runs a subcommand with a release's commands and settings, and returns the file's values."""
+    directory = tmp_path / "textfiles"
+    directory.mkdir()
+    monkeypatch.setitem(metrics.ENVIRONMENT, "PATH", os.environ["PATH"])
+    for name, value in {"DIRECTORY": directory, "SETTINGS": tmp_path / "metrics.json", "LOCKS": tmp_path / "l"}.items():
+        monkeypatch.setattr(metrics, name, value)
+
+    def run(release: str, *arguments: str, status: int = 0, **settings: Any) -> Values:
+        place = RECORDED / "metrics" / release
+        stand_in("scontrol", f'case "$*" in *nodes) cat {place}/nodes.txt;; *) cat {place}/config.txt;; esac')
+        stand_in("squeue", f"cat {place}/jobs.txt")
+        stand_in("sdiag", f"cat {place}/sdiag.txt")
+        return again(*arguments, status=status, **settings)
+
+    def again(*arguments: str, status: int = 0, **settings: Any) -> Values:
+        known = {"controllers": [HOST], "state_directory": str(tmp_path), "all": False, "users_and_accounts": False}
+        known |= {"daemons": [], "keys": {}, "backup": None, **settings}
+        (tmp_path / "metrics.json").write_text(json.dumps(known))
+        assert metrics.main(arguments) == status
+        return parse("".join(path.read_text() for path in directory.glob("*.prom")))
+
+    run.again = again  # type: ignore[attr-defined]
+    return run
+
+
+# -- recorded answers --------------------------------------------------------------------------------------------------
+
+NODE = {"22.05": "node22", "24.11": "node24", "26.05": "node26.example.org"}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_series_of_a_release(run: Callable[..., Values], release: str) -> None:
+    """Two nodes of two CPUs. One has a job with a GPU and is drained. The other has a job, for which an array waits."""
+    found = run(release, "cluster", "--all")
+    node = NODE[release]
+    expected = {
+        f'slurm_controller_serving{{controller="{HOST}",place="0"}}': 1,
+        "slurm_metrics_cluster_success": 1,
+        "slurm_dbd_agent_queue_size": 0,
+        "slurm_dbd_agent_queue_limit": 100000,
+        "slurm_jobs_could_start": 30,
+        "slurm_nodes": 2,
+        "slurm_nodes_alloc": 1,
+        "slurm_nodes_mixed": 1,
+        "slurm_nodes_draining": 1,
+        "slurm_nodes_drain": 0,
+        "slurm_nodes_idle": 0,
+        "slurm_nodes_completing": 0,
+        "slurm_jobs": 48,
+        "slurm_jobs_pending": 37,
+        "slurm_jobs_hold": 5,
+        "slurm_jobs_running": 2,
+        "slurm_jobs_failed": 1,
+        "slurm_jobs_cancelled": 2,
+        "slurm_jobs_timeout": 0,
+        "slurm_jobs_gpus_alloc": 1,
+        "slurm_jobs_memory_alloc": 300,
+        f'slurm_node_gpus{{node="{node}"}}': 2,
+        f'slurm_node_gpus_alloc{{node="{node}"}}': 1,
+        f'slurm_node_cpus_idle{{node="{node}"}}': 1,
+        f'slurm_node_memory_bytes{{node="{node}"}}': 2000,
+        'slurm_partition_nodes{partition="all"}': 2,
+        'slurm_partition_gpus{partition="all"}': 2,
+        'slurm_partition_jobs_pending{partition="all"}': 37,
+    }
+    assert {name: found.get(name) for name in expected} == expected
+    (since,) = (value for name, value in found.items() if name.startswith("slurm_node_drain_since_seconds"))
+    assert f'slurm_node_drain_since_seconds{{node="{node}",cause="person"}}' in found
+    # The drain was a few seconds after the last start.
+    assert 0 < since - found["slurm_last_job_start_seconds"] < 60
+    sdiag = recorded(release, "sdiag")
+    main, backfill = re.findall(r"^\tLast cycle: +(\d+)$", sdiag, re.MULTILINE)
+    assert (found["slurm_schedule_cycle_last"], found["slurm_bf_cycle_last"]) == (int(main), int(backfill))
+    assert found["slurm_server_thread_cnt"] == int(re.findall(r"thread count: +(\d+)", sdiag)[0])
+
+
+def test_the_series_are_those_of_slurmctld(run: Callable[..., Values]) -> None:
+    """What slurmctld 26.05 said of itself in the same seconds."""
+    native = parse(recorded("26.05", "endpoint"))
+    own = run("26.05", "cluster", "--all", users_and_accounts=True)
+    both = own.keys() & native.keys() - {"slurm_server_thread_cnt"}
+    assert {name: (own[name], native[name]) for name in both if own[name] != native[name]} == {}
+    only = {name.partition("{")[0] for name in own.keys() - native.keys()}
+    assert only == {
+        "slurm_controller_serving",
+        "slurm_dbd_agent_queue_limit",
+        "slurm_dbd_agent_queue_size",
+        "slurm_jobs_could_start",
+        "slurm_last_job_start_seconds",
+        "slurm_metrics_cluster_seconds",
+        "slurm_metrics_cluster_success",
+        "slurm_node_drain_since_seconds",
+        "slurm_ping_seconds",
+    }
+    missing = {name.partition("{")[0] for name in native.keys() - own.keys()}
+    states = {name for name in missing if name.startswith(("slurm_nodes_", "slurm_node_", "slurm_jobs_"))}
+    assert states == {"slurm_nodes_powering_up", "slurm_jobs_nodes_alloc"}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_only_what_slurmctld_lacks(run: Callable[..., Values], release: str) -> None:
+    found = {name.partition("{")[0] for name in run(release, "cluster")}
+    assert ("slurm_node_gpus" in found) == (release != "26.05")
+    assert not found & {"slurm_nodes", "slurm_jobs", "slurm_server_thread_cnt", "slurm_user_jobs"}
+    assert found >= {"slurm_jobs_could_start", "slurm_dbd_agent_queue_limit", "slurm_node_drain_since_seconds"}
+
+
+def test_users_and_accounts(run: Callable[..., Values]) -> None:
+    found = run("22.05", "cluster", users_and_accounts=True)
+    assert found['slurm_user_jobs_pending{username="alice"}'] == 37
+    assert found['slurm_account_jobs_gpus_alloc{account="science"}'] == 1
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def test_drained_and_silent_nodes(metrics: ModuleType) -> None:
+    line = recorded("24.11" if "24.11" in RELEASES else "22.05", "nodes").split("\n")[1]
+    state = re.search(r" State=\S+", line)
+    assert state
+
+    def counted(text: str) -> tuple[list[str], Values]:
+        (node,) = metrics.read_nodes(line.replace(state[0], f" State={text}") + "\n")
+        series = metrics.Series()
+        metrics.add_faults(series, [node])
+        return sorted(node.states), parse(series.text())
+
+    name = line.partition(" ")[0].removeprefix("NodeName=")
+    assert counted("IDLE+DRAIN")[0] == ["drain", "drained", "idle"]
+    assert counted("ALLOCATED+DRAIN")[0] == ["alloc", "draining"]
+    states, faults = counted("DOWN+DRAIN+NOT_RESPONDING+INVALID_REG")
+    assert states == ["down", "drain", "drained", "invalid_reg", "noresp"]
+    assert faults[f'slurm_node_not_responding{{node="{name}"}}'] == 1
+    assert counted("IDLE+PLANNED") == (["idle", "planned"], {})
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("N/A", 1), ("7", 1), ("1-30", 30), ("1-7:2,20%2", 5), ("0-9%4", 10), ("1,3,5,7,20%2", 5)]
+)
+def test_tasks_of_arrays(metrics: ModuleType, text: str, count: int) -> None:
+    assert metrics.count_tasks(text) == count
+
+
+@pytest.mark.parametrize(("text", "mib"), [("100M", 100), ("1.50G", 1536), ("2T", 2097152), ("512K", 0.5), ("", 0)])
+def test_memory(metrics: ModuleType, text: str, mib: float) -> None:
+    assert metrics.read_memory(text) == mib
+
+
+def test_gpus_of_all_types(metrics: ModuleType) -> None:
+    def count(text: str) -> int:
+        return sum(map(int, metrics.GPUS.findall(text)))
+
+    assert count("gpu:h100:6(S:0-1),gpu:1g.10gb:7(S:0),shard:32(S:0,1)") == 13
+    assert count("gpu:h100:2(IDX:0,3),gpu:a40:1(IDX:5),shard:0") == 3
+    assert count("gpu:4,mps:400") == 4
+    assert count("(null)") == 0
+
+
+def test_means_of_nothing_are_zero(metrics: ModuleType) -> None:
+    text = recorded("22.05", "sdiag")
+    found = metrics.read_sdiag(re.sub(r"^\t.*[Mm]ean.*\n", "", text, flags=re.MULTILINE))
+    assert (found["sched_mean_cycle"], found["bf_mean_cycle"], found["bf_depth_mean"]) == (0, 0, 0)
+    with pytest.raises(metrics.MetricsError, match="without statistics"):
+        metrics.read_sdiag("No data available. Probably slurmctld is not working\n")
+
+
+BEGINNINGS = [
+    *drains.OWNERS,
+    *drains.OF_SLURM,
+    *("reboot timed out", "reboot requested", "reboot issued", "reboot complete", "bad fan"),
+]
+
+
+@pytest.mark.parametrize("user", ["root", "slurm", "alice"])
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_causes_are_those_of_doctor(metrics: ModuleType, beginning: str, user: str) -> None:
+    reason = f"{beginning}: more"
+    assert metrics.find_cause(reason, user) == causes.by_reason(reason, drains.owner(reason, user)).name
+
+
+def test_each_cause_is_a_word_of_doctor(metrics: ModuleType) -> None:
+    known = {cause.name for cause in (*causes.OWNED, *causes.SAID, causes.UNKNOWN)}
+    assert {cause for _beginning, cause in metrics.CAUSES} < known
+    assert metrics.find_cause("", "root") == "unknown"
+
+
+# -- the format --------------------------------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False)))
+def test_each_text_can_be_a_label(values: Mapping[str, float]) -> None:
+    """Read back as Prometheus reads it."""
+    program = load("slurm_metrics/files/slurm-metrics")
+    series = program.Series()
+    for text, value in values.items():
+        series.add("x", value, label=text)
+    lines = series.text().removesuffix("\n").split("\n")[1:] if values else []
+    found = {}
+    for line in lines:
+        match = re.fullmatch(r'x\{label="((?:[^"\\\n]|\\[\\"n])*)"\} (\S+)', line)
+        assert match
+        unescaped = re.sub(r"\\(.)", lambda each: "\n" if each[1] == "n" else str(each[1]), match[1])
+        found[unescaped] = float(match[2])
+    assert found == dict(values)
+
+
+def test_promtool_reads_strange_names(metrics: ModuleType) -> None:
+    series = metrics.Series()
+    job = metrics.Job("RUNNING", "", 'p"{}\\', "u\n# x", "a=b c\t,\r", 1, 1, 1, 0.5, 0)
+    metrics.add_users_and_accounts(series, [job])
+    metrics.add_partitions(series, [], [job])
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=series.text(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 3), done.stderr  # 3: names that do not follow Prometheus' advice
+    broken = subprocess.run(["promtool", "check", "metrics"], input='x{a="b\n"} 1\n', text=True, check=False)
+    assert broken.returncode == 1
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+FAILED = {
+    f'slurm_controller_serving{{controller="{HOST}",place="0"}}': 0,
+    "slurm_metrics_cluster_success": 0,
+}
+
+
+def without_times(values: Values) -> Values:
+    return {name: value for name, value in values.items() if not name.endswith("_seconds")}
+
+
+def test_a_command_that_hangs(
+    run: Any, metrics: ModuleType, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn
+) -> None:
+    run("22.05", "cluster", "--all")
+    monkeypatch.setattr(metrics, "DEADLINE", 0.5)
+    stand_in("scontrol", "sleep 1000 & wait")
+    begin = time.monotonic()
+    assert without_times(run.again("cluster", "--all", status=1)) == FAILED
+    assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("command", ["scontrol", "sdiag", "squeue"])
+def test_a_command_that_fails(run: Any, stand_in: StandIn, command: str) -> None:
+    run("22.05", "cluster", "--all")
+    stand_in(command, "echo Unable to contact slurm controller >&2; exit 1")
+    found = without_times(run.again("cluster", "--all", status=1))
+    assert found == {**FAILED, next(iter(FAILED)): float(command != "scontrol")}
+
+
+def test_an_answer_that_is_none(run: Any, stand_in: StandIn) -> None:
+    run("22.05", "cluster", "--all")
+    stand_in("scontrol", "echo NodeName=x")
+    assert without_times(run.again("cluster", status=1))["slurm_metrics_cluster_success"] == 0
+
+
+def test_old_values_do_not_stay(run: Any, metrics: ModuleType) -> None:
+    assert run("22.05", "cluster", "--all")
+    file = metrics.DIRECTORY / "slurm.prom"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert run.again("cluster", controllers=["others"], status=1) == {}
+    run.again("cluster")
+    metrics.SETTINGS.write_text("{")
+    assert metrics.main(["cluster"]) == 1
+    assert not file.exists()
+
+
+def test_two_runs_at_once(run: Any, metrics: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    before = run("22.05", "cluster", "--all")
+    with open(metrics.LOCKS / "metrics-cluster", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert run.again("cluster", status=1) == before
+    assert "another slurm-metrics cluster has not ended" in capsys.readouterr().err
+
+
+# -- several controllers -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="heartbeat")
+def place_that_serves(tmp_path: Path, stand_in: StandIn) -> Callable[[int], None]:
+    """A function that writes the place of the controller that serves."""
+    stand_in("setpriv", 'shift 2; exec "$@"')  # which wants rights that the tests may not have
+
+    def write(place: int) -> None:
+        (tmp_path / "heartbeat").write_bytes(struct.pack(">QQ", 1_795_817_000, place))
+
+    return write
+
+
+def test_who_serves(run: Any, heartbeat: Callable[[int], None]) -> None:
+    heartbeat(1)
+    found = run("22.05", "cluster", "--all", controllers=[OTHER, HOST])
+    assert found[f'slurm_controller_serving{{controller="{HOST}",place="1"}}'] == 1
+    assert found["slurm_nodes"] == 2
+    heartbeat(0)
+    standby = run.again("cluster", "--all", controllers=[OTHER, HOST])
+    assert standby == {f'slurm_controller_serving{{controller="{HOST}",place="1"}}': 0}
+
+
+@pytest.mark.usefixtures("heartbeat")
+@pytest.mark.parametrize("content", [b"", b"short", None])
+def test_nobody_knows_who_serves(run: Any, tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "heartbeat").write_bytes(content)
+    found = run("22.05", "cluster", "--all", controllers=[HOST, OTHER], status=1)
+    assert without_times(found) == FAILED
+
+
+# -- the host ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", sorted(path.name for path in (RECORDED / "apt").iterdir()))
+def test_updates_are_those_of_doctor(run: Any, stand_in: StandIn, host: str) -> None:
+    place = RECORDED / "apt" / host
+    stand_in("dpkg-query", f"cut -d ' ' -f 1,2 {place}/dpkg.txt")
+    stand_in("apt-cache", f"[ $# = 1 ] && exec cat {place}/lists.txt; cat {place}/packages.txt")
+    found = run.again("host")
+    archives = apt_updates.Archives(apt_updates.read_archives((place / "lists.txt").read_text()))
+    packages = dpkg.installed((place / "dpkg.txt").read_text())
+    offers = apt_updates.read_offers((place / "packages.txt").read_text())
+    updates = [apt_updates.find_update(*offers[name], archives) for name in packages if name in offers]
+    pending = [update.security == apt_updates.YES for update in updates if update.available]
+    assert sum(pending) > 0
+    assert found == {
+        'gpucluster_updates_pending{kind="security"}': sum(pending),
+        'gpucluster_updates_pending{kind="other"}': len(pending) - sum(pending),
+    }
+
+
+@pytest.fixture(name="no_updates")
+def host_without_updates(stand_in: StandIn) -> None:
+    for name in ("dpkg-query", "apt-cache"):
+        stand_in(name, "true")
+
+
+@pytest.mark.usefixtures("no_updates")
+def test_keys_daemons_and_backup(
+    run: Any, metrics: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: StandIn
+) -> None:
+    key, record = tmp_path / "munge.key", tmp_path / "status.json"
+    key.write_text("x")
+    os.utime(key, (1_700_000_000, 1_700_000_000))
+    monkeypatch.setattr(metrics, "BACKUP", record)
+    stand_in("systemctl", "printf 'ActiveState=active\\n\\nActiveState=failed\\n\\nActiveState=reloading\\n'")
+    settings = {
+        "keys": {"munge": str(key), "slurmctld_http": str(tmp_path / "none")},
+        "daemons": ["munge", "slurmd", "mariadb"],
+        "backup": {"max_age_hours": 48},
+    }
+    expected = {
+        'gpucluster_key_time_seconds{key="munge"}': 1_700_000_000,
+        'gpucluster_daemon_up{daemon="munge"}': 1,
+        'gpucluster_daemon_up{daemon="slurmd"}': 0,
+        'gpucluster_daemon_up{daemon="mariadb"}': 1,
+        "gpucluster_backup_max_age_seconds": 172800,
+        'gpucluster_updates_pending{kind="security"}': 0,
+        'gpucluster_updates_pending{kind="other"}': 0,
+    }
+    assert run.again("host", **settings) == {**expected, "gpucluster_backup_last_seconds": 0}
+    record.write_text('{"succeeded": 1700000123, "tried": 1700000200, "error": "no space"}')
+    assert run.again("host", **settings) == {**expected, "gpucluster_backup_last_seconds": 1_700_000_123}
+    record.write_text("[")
+    assert run.again("host", **settings) == {**expected, "gpucluster_backup_last_seconds": 0}
+
+
+@pytest.mark.usefixtures("no_updates")
+def test_what_is_not_known_has_no_series(run: Any, stand_in: StandIn) -> None:
+    stand_in("systemctl", "exit 1")
+    found = run.again("host", daemons=["munge"], status=1)
+    assert set(found) == {'gpucluster_updates_pending{kind="security"}', 'gpucluster_updates_pending{kind="other"}'}
+    stand_in("apt-cache", "echo E: broken lists >&2; exit 100")
+    assert run.again("host", status=1) == {}
+
+
+# -- the names of other dashboards -------------------------------------------------------------------------------------
+
+OF_NODES = ("alloc", "comp", "down", "drain", "err", "fail", "idle", "maint", "mix")
+OF_JOBS = (
+    *("cancelled", "completed", "completing", "failed", "node_fail"),
+    *("pending", "preempted", "running", "suspended", "timeout"),
+)
+OF_SLURMCTLD = (
+    *("threads", "queue_size", "last_cycle", "mean_cycle"),
+    *("backfill_last_cycle", "backfill_mean_cycle", "backfill_depth_mean"),
+)
+NAMES = [
+    *(f"slurm_nodes_{state}" for state in OF_NODES),
+    *(f"slurm_queue_{state}" for state in OF_JOBS),
+    *(f"slurm_scheduler_{what}" for what in OF_SLURMCTLD),
+]
+"""The series of dashboard 4323."""
+RULES = ROLES / "slurm_metrics/files/rules/names.yml"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_all_names_exist_on_each_release(run: Callable[..., Values], release: str) -> None:
+    found = run(release, "cluster", "--all")
+    rules = {rule["record"]: rule["expr"] for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]}
+    assert len(NAMES) == 26
+    assert {name for name in NAMES if rules.get(name, name) not in found} == set()
+    assert set(rules) < set(NAMES)
+    assert set(rules) & set(found) == set()
+
+
+def test_promtool_accepts_the_rules() -> None:
+    for command in (["check", "rules", str(RULES)], ["test", "rules", str(ROOT / "tests/rules/names.yml")]):
+        done = subprocess.run(["promtool", *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
