@@ -8,6 +8,7 @@ With --check nothing is written, and the exit status is 1 if the page is not cur
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,9 @@ one notification tells all alerts of a name and a cause together:
         webhook_configs:
           - url: https://duty.example.org/hook
 
-The file may have `time_intervals`, and passwords; `ansible-vault encrypt` works as well.
+The file may have `time_intervals`, and passwords; it may be encrypted with `ansible-vault`.
+
+If the host of the key is down, no alert tells it. Let another system of the site ask http://mon1:9093/-/ready.
 
 ## Silence
 
@@ -108,7 +111,8 @@ def section(rule: Mapping[str, Any]) -> str:
     of_series = "that of the drain" if DRAINS in rule["expr"] else ""
     word = f"`{cause(rule)}`" if cause(rule) else of_series
     facts = f"Severity `{labels['severity']}`, cause {word}, after {rule['for']}."
-    return f"### {rule['alert']}\n\n{notes['meaning']}\n\n{notes['remedy']}\n\n{facts}\n"
+    parts = [textwrap.fill(text, 120) for text in (notes["meaning"], notes["remedy"], facts)]
+    return "\n\n".join([f"### {rule['alert']}", *parts]) + "\n"
 
 
 def names(matcher: str) -> list[str]:

@@ -85,6 +85,11 @@ def test_an_alert_says_what_it_means_and_what_to_do(alert: str) -> None:
     assert f"\n### {alert}\n" in (ROOT / file).read_text()
 
 
+def test_each_alert_is_caused_on_the_lab() -> None:
+    text = (ROOT / "tests/integration/metrics/test_alerts.py").read_text()
+    assert {*re.findall(r'Fault\(\s*"(\w+)"', text)} == alerts().keys()
+
+
 def test_each_cause_is_one_of_doctor_or_has_a_reason_why_not(page: Any) -> None:
     fixed = {name: page.cause(rule) for name, rule in alerts().items()}
     of_series = [name for name, cause in fixed.items() if not cause]
