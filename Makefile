@@ -33,7 +33,7 @@ test-lanes := molecule-containers molecule-default molecule-single $(check-lanes
 all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecule-wide-26.05 molecule-commands' 'molecule-machines molecule-machines-26.05' \
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-remove molecule-prologs \
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers \
-  molecule-metrics device \
+  molecule-metrics device dashboard-types \
   'sanity sanity-rest' \
   $(filter-out molecule-default sanity,$(test-lanes))
 
@@ -114,7 +114,7 @@ unit: $(ready) ## run the unit tests, with each environment
 	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit -m "$${TEST_MARKS:-$$choice}" || status=1; \
 	  choice='not rare and not once'; done; exit $$status
 
-doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of defaults, causes, failures and alerts
+doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of defaults, causes, failures and alerts, the dashboards
 	antsibull-changelog lint
 	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
 	python tests/tools/key_files.py --check
@@ -124,10 +124,21 @@ doc-lint: $(ready) ## check the changelog, the documentation of plugins and role
 	python tests/tools/doctor_page.py --check
 	python tests/tools/failures_page.py --check
 	python tests/tools/alerts_page.py --check
+	python tests/tools/dashboards.py --check
 
 # One cluster from bare hosts is enough to show that the collection runs on the newest ansible-core as well. That of the
 # guide needs few runs, which take a quarter longer with a Python of pyenv.
 molecule-guide: export PATH := $(CURDIR)/$(newest)/bin:$(PATH)
+
+# The dashboards are checked as TypeScript: in JSON that it imports, a text has no value, but the type string.
+dashboard-types := .cache/dashboard-types
+dashboard-types: ## check the dashboards with the types of Grafana's schema; needs npm
+	@mkdir -p $(dashboard-types) && cp tests/tools/dashboard_types/* $(dashboard-types)
+	cd $(dashboard-types) && npm ci --prefer-offline --no-audit --no-fund
+	for file in roles/slurm_metrics/files/dashboards/*.json; do \
+	  { echo 'import type { Board } from "./board"; export const board: Board ='; cat "$$file"; } \
+	    > $(dashboard-types)/"$$(basename "$$file" .json).ts"; done
+	$(dashboard-types)/node_modules/.bin/tsc --project $(dashboard-types)
 
 molecule-%: $(ready) ## run one scenario of the folder molecule: molecule-default, molecule-single, ...
 	molecule test -s $*
@@ -145,7 +156,7 @@ $(device-root): tests/device/build | $(ready)
 release: $(ready) ## make changelog, version, commit, tag and tarball of VERSION=1.2.3; nothing is pushed
 	@tests/tools/release "$(VERSION)"
 
-docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of defaults, causes, failures and alerts
+docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of defaults, causes, failures and alerts, the dashboards
 	python tests/tools/key_files.py
 	tests/tools/role_tables
 	python tests/tools/cluster_schema.py
@@ -153,6 +164,7 @@ docs: $(ready) ## write what follows from the keys of the cluster file, the tabl
 	python tests/tools/doctor_page.py
 	python tests/tools/failures_page.py
 	python tests/tools/alerts_page.py
+	python tests/tools/dashboards.py
 
 benchmark: $(ready) ## measure site.yml, 10,000 nodes and 10,000 people, as ratios (docs/design/benchmarks.md)
 	python tests/benchmark/site.py
@@ -184,7 +196,13 @@ picture: $(ready) ## draw docs/run.svg again, from a run on the containers of `m
 	cd .cache/picture && $(demo-ssh) ANSIBLE_FORCE_COLOR=1 ansible-playbook gpucluster.slurm.site -i my.cluster.yml >run.log
 	python tests/tools/picture.py .cache/picture/run.log
 
+# Another Prometheus than that of scenario metrics: PROMETHEUS=http://...
+dashboard-pictures: PROMETHEUS = http://10.213.7.212:9090
+dashboard-pictures: $(ready) ## draw docs/dashboards-*.svg again, from the last hour of the Prometheus of scenario metrics
+	for file in roles/slurm_metrics/files/dashboards/*.json; do \
+	  python tests/tools/dashboard_picture.py $(PROMETHEUS) "$$file" docs/dashboards-"$$(basename "$$file" .json)".svg; done
+
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest unit doc-lint device release docs benchmark demo picture demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest unit doc-lint device dashboard-types release docs benchmark demo picture dashboard-pictures demo-clean
