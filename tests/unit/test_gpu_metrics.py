@@ -89,6 +89,8 @@ def test_a_known_load(node: Node) -> None:
     assert [only(found, "gpucluster_gpu_allocated", of[gpu]) for gpu in "012"] == [1, 1, 0]
     assert [only(found, "slurm_job_utilization_gpu", of[gpu]) for gpu in "01"] == [30, 0]
     assert [only(found, "slurm_job_memory_usage_gpu", of[gpu]) for gpu in "01"] == [1000 * 1024**2, 0]
+    assert [only(found, "slurm_job_memory_total_gpu", of[gpu]) for gpu in "01"] == [81559 * 1024**2] * 2
+    assert [only(found, "gpucluster_job_gpu_share", of[gpu]) for gpu in "01"] == [1, 1]
     assert [only(found, "slurm_job_power_gpu", of[gpu]) for gpu in "01"] == [258220, 78220]
     assert len([1 for name, _labels, _value in found if name == "slurm_job_power_gpu"]) == 2
 
@@ -100,6 +102,7 @@ def test_jobs_that_share_a_gpu_have_its_values_and_say_so(node: Node) -> None:
     found = node.collect()
     for job in ("7", "8"):
         assert only(found, "slurm_job_utilization_gpu", {"slurmjobid": job, "shared": "1"}) == 64
+        assert only(found, "gpucluster_job_gpu_share", {"slurmjobid": job, "gpu": "0"}) == 0.5
     # One series for the GPU, so that the power of a node is counted once.
     (labels,) = [labels for name, labels, _v in found if name == "DCGM_FI_DEV_POWER_USAGE" and labels["gpu"] == "0"]
     assert labels["hpc_job"] == "7,8"
@@ -135,6 +138,7 @@ def test_mig_instances(node: Node) -> None:
     memory = [(labels.get("GPU_I_ID"), labels.get("hpc_job"), v) for n, labels, v in found if n.endswith("FB_USED")]
     assert memory == [("1", None, 40), ("2", "7", 40)]
     assert only(found, "slurm_job_memory_usage_gpu", {"gpu": "0.2", "shared": "0"}) == 40 * 1024**2
+    assert only(found, "slurm_job_memory_total_gpu", {"gpu": "0.2", "shared": "0"}) == 10000 * 1024**2
     allocated = {labels["gpu"]: value for name, labels, value in found if name == "gpucluster_gpu_allocated"}
     assert allocated == {"0.1": 0, "0.2": 1}
     processes = {labels["gpu"]: value for name, labels, value in found if name == "gpucluster_gpu_processes"}
@@ -198,6 +202,7 @@ def test_a_driver_that_says_nothing_of_use(node: Node, answer: str) -> None:
     names = {name for name, _labels, _value in found}
     assert not [name for name in names if name.startswith(("DCGM", "slurm_job"))]
     assert [only(found, "gpucluster_gpu_allocated", {"gpu": gpu}) for gpu in "01"] == [0, 1]
+    assert only(found, "gpucluster_job_gpu_share", {"slurmjobid": "7", "gpu": "1"}) == 1
     assert only(found, "gpucluster_gpu_query_failures_total", {"query": "gpu"}) == 1
     assert only(found, "gpucluster_gpu_query_hanging", {}) == 0
 
@@ -328,7 +333,7 @@ def test_each_series_has_its_help_and_type_once(node: Node) -> None:
 def test_every_series_is_in_the_design(node: Node) -> None:
     design = (Path(__file__).parents[2] / "docs/design/gpu_use.md").read_text()
     known = set()
-    for text in re.findall(r"`((?:DCGM|slurm_job|gpucluster_gpu)_[\w{},]+)`", design):
+    for text in re.findall(r"`((?:DCGM|slurm_job|gpucluster_gpu|gpucluster_job)_[\w{},]+)`", design):
         before, _, rest = text.partition("{")
         inner, _, after = rest.partition("}")
         known |= {f"{before}{part}{after}" for part in inner.split(",")}
