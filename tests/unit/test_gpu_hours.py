@@ -249,7 +249,7 @@ def test_a_record_that_cannot_be_changed_is_tried_again_and_counted(controller: 
     assert (controller.state["dropped"], controller.state["written"]) == (1, 0)
 
 
-def test_more_jobs_than_fit_into_a_run(controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_jobs_than_fit_into_a_run(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is over after the first two jobs; the next run goes on with the third."""
     program = controller.program
     monkeypatch.setattr(program, "AT_ONCE", 2)
