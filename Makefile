@@ -84,7 +84,7 @@ yamllint: $(ready)
 	yamllint --strict $(files)
 
 # All *.py, and programs without a suffix.
-ruff: files = . $(shell git grep -lE '^\#!/usr/bin/env python' -- tests/tools tests/device ':!*.py')
+ruff: files = . $(shell git grep -lE '^\#!/usr/bin/env python' -- tests/tools tests/device 'roles/*/files' ':!*.py')
 ruff: $(ready)
 	ruff check $(files)
 	ruff format --check $(files)
@@ -92,6 +92,7 @@ ruff: $(ready)
 mypy: $(ready)
 	@mkdir -p $(dir $(typed)) && ln -sfn $(CURDIR) $(typed)
 	mypy $(typed)/plugins $(typed)/tests $(typed)/roles/*/files/*.py
+	mypy --scripts-are-modules roles/slurm_metrics/files/slurm-gpu-metrics
 
 shellcheck:
 	shellcheck --external-sources .ci/run $$(git grep -lE '^#!.*(ba)?sh$$' -- tests roles ':!*.py' ':!*.md' ':!*.yml' ':!*.j2')
