@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import minutes_in
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import runs_all_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import scratch, state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
@@ -25,6 +26,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist
 def site_value(target: Target, key: str, default: Any = None) -> Any:
     """The site's own value of a parameter of slurm.conf, whose keys Slurm compares without case."""
     return next((value for name, value in target.host["slurm_conf"].items() if name.lower() == key.lower()), default)
+
+
+def has_other_scripts(target: Target) -> bool:
+    """Whether Prolog or Epilog has a program of the site or of enroot."""
+    return target.holds(ENROOT) or any(site_value(target, name) for name in ("Prolog", "Epilog"))
 
 
 # -- conditions -------------------------------------------------------------------------------------------------------
@@ -63,6 +69,7 @@ GPU_MAP = Condition(
         bool(target.host.get("slurm_monitoring"))
         and "gpu" in target.of_nodes.get("GresTypes", ())
         and target.platform.sends_scripts
+        and (not target.release or runs_all_scripts(target.release) or not has_other_scripts(target))
     ),
 )
 PROLOG_PROGRAM = Condition(

@@ -118,6 +118,20 @@ def test_prologs_and_epilogs_note_which_job_has_which_gpus(
     assert "nohold_on_prolog_fail" not in str(joined.get("SchedulerParameters"))
 
 
+@pytest.mark.parametrize("more", [{"slurm_containers": ["enroot"]}, {"slurm_conf": {"epilog": "/a"}}])
+def test_a_release_that_runs_one_prolog_keeps_that_of_others(more: dict[str, Any]) -> None:
+    """Slurm 23.11 runs the last one alone."""
+    machine = {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000}
+    types = {"m": {**machine, "gres": [{"name": "gpu", "count": 2}]}}
+    found = {
+        (release, bool(other)): "slurm-prolog"
+        in slurm_files.files(head(slurm_monitoring={"host": "m"}, slurm_hardware_types=types, **other), release)
+        for release in ("23.11", "24.05")
+        for other in ({}, more)
+    }
+    assert found == {("23.11", False): True, ("23.11", True): False, ("24.05", False): True, ("24.05", True): True}
+
+
 def test_scripts_alone_bring_no_map() -> None:
     assert "('gpu_map', False)" in slurm_files.files(head(slurm_prologs=SCRIPT), "24.11")["slurm-prolog"]
 
