@@ -5,7 +5,20 @@
 
 from __future__ import annotations
 
+import json
+import time
+from urllib.request import urlopen
+
 from lab import Lab
+
+SERIES = {
+    *(f"slurm_nodes_{state}" for state in ("alloc", "comp", "down", "drain", "err", "fail", "idle", "maint", "mix")),
+    *(f"slurm_queue_{state}" for state in ("cancelled", "completed", "completing", "failed", "node_fail", "pending")),
+    *(f"slurm_queue_{state}" for state in ("preempted", "running", "suspended", "timeout")),
+    *(f"slurm_scheduler_{name}" for name in ("threads", "queue_size", "last_cycle", "mean_cycle")),
+    *(f"slurm_scheduler_backfill_{name}" for name in ("last_cycle", "mean_cycle", "depth_mean")),
+}
+"""The series of dashboard 4323."""
 
 
 def test_a_user_runs_a_job_with_the_gpu(lab: Lab) -> None:
@@ -30,4 +43,18 @@ def test_daemons_that_are_killed_start_again(lab: Lab) -> None:
 
 
 def test_nothing_failed(lab: Lab) -> None:
+    assert lab.command("single", "systemctl --failed --no-legend --plain") == ""
+
+
+def test_prometheus_has_the_series_of_common_dashboards(lab: Lab) -> None:
+    """It is the last test, since the first values come within two minutes."""
+    until = time.monotonic() + 130
+    found: set[str] = set()
+    while found != SERIES and time.monotonic() < until:
+        with urlopen(
+            "http://10.213.7.40:9090/api/v1/query?query=%7B__name__%3D~%22slurm_.%2B%22%7D", timeout=10
+        ) as answer:
+            found = {series["metric"]["__name__"] for series in json.load(answer)["data"]["result"]} & SERIES
+        time.sleep(1)
+    assert found == SERIES
     assert lab.command("single", "systemctl --failed --no-legend --plain") == ""
