@@ -157,7 +157,7 @@ $(device-root): tests/device/build | $(ready)
 release: $(ready) ## make changelog, version, commit, tag and tarball of VERSION=1.2.3; nothing is pushed
 	@tests/tools/release "$(VERSION)"
 
-docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of defaults, causes, failures and alerts, the dashboards
+docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of defaults, causes, failures and alerts, and the dashboards
 	python tests/tools/key_files.py
 	tests/tools/role_tables
 	python tests/tools/cluster_schema.py

@@ -24,25 +24,9 @@ HEAD = """# Alerts
 
 <!-- `make docs` writes this page from roles/slurm_metrics/files/rules/alerts.yml -->
 
-The key `monitoring` brings these alerts. Each has a severity: `page` if a person is needed at night, `ticket` for the
-next working day. Without the key's `receivers`, alerts are on the pages of Prometheus and alertmanager alone. With it,
-one notification tells all alerts of a name and a cause together:
-
-    # alertmanager.yml, next to the cluster file; route and receivers are alertmanager's
-    route:
-      receiver: admins
-      routes:
-        - matchers: [severity="page"]
-          receiver: duty
-    receivers:
-      - name: admins
-        email_configs:
-          - {to: admins@example.org, from: mon1@example.org, smarthost: "mail.example.org:25"}
-      - name: duty
-        webhook_configs:
-          - url: https://duty.example.org/hook
-
-The file may have `time_intervals`, and passwords; it may be encrypted with `ansible-vault`.
+The key [`monitoring`](monitoring.md) brings these alerts. Each has a severity: `page` if a person is needed at night,
+`ticket` for the next working day. With the key's [receivers](monitoring.md#receivers), one notification tells all
+alerts of a name and a cause together. Without them, alerts are on the pages of Prometheus and alertmanager alone.
 
 If the host of the key is down, no alert tells it. Let another system of the site ask http://mon1:9093/-/ready.
 
@@ -79,7 +63,7 @@ OTHER_CAUSES = {
     "slurmctld-slow": "doctor asks once, and waits for the answer",
     "queue": "doctor does not judge what the scheduler does",
     "daemon-down": "doctor has a cause for each daemon: `slurmd-stopped`, `munged`, `slurmctld-down`",
-    "backup": "doctor does not look at backups; site.yml warns of an old one",
+    "backup": "doctor does not check backups; site.yml warns of an old one",
     "updates": "doctor has a [section](doctor.md#updates) of its own",
     "key-age": "an old key works",
     "metrics": "doctor needs no metrics",

@@ -104,6 +104,7 @@ def test_series_of_a_release(run: Callable[..., Values], release: str) -> None:
         "slurm_dbd_agent_queue_size": 0,
         "slurm_dbd_agent_queue_limit": 100000,
         "slurm_jobs_could_start": 30,
+        'slurm_partition_jobs_could_start{partition="all"}': 30,
         "slurm_nodes": 2,
         "slurm_nodes_alloc": 1,
         "slurm_nodes_mixed": 1,
@@ -155,6 +156,7 @@ def test_the_series_are_those_of_slurmctld(run: Callable[..., Values]) -> None:
         "slurm_metrics_cluster_seconds",
         "slurm_metrics_cluster_success",
         "slurm_node_drain_since_seconds",
+        "slurm_partition_jobs_could_start",
         "slurm_ping_seconds",
     }
     missing = {name.partition("{")[0] for name in native.keys() - own.keys()}

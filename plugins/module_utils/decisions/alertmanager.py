@@ -54,6 +54,8 @@ def _read(text: str) -> dict[str, yaml.Node]:
         where = f"line {mark.line + 1}: " if mark else ""
         what = getattr(error, "problem", None) or "a character that YAML does not have"
         raise ValueError(f"{KEY}: {where}cannot be read as YAML: {what}") from None
+    except RecursionError:
+        raise ValueError(f"{KEY}: values are nested too deep") from None
     found = _nodes(node)
     strange = [name for name in found if name not in ALLOWED]
     missing = [name for name in NEEDED if not isinstance(found.get(name), yaml.CollectionNode)]

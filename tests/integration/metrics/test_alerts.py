@@ -4,8 +4,8 @@
 """Each alert is caused on the cluster, fires in Prometheus' API, and clears when its cause is gone.
 
 So that this takes minutes, Prometheus gets a copy of the rules in which each `for` is ten seconds and two ages are
-shorter (AGES), and a copy of its configuration with shorter intervals. Expressions are the same otherwise. The tests
-put both back.
+shorter (AGES), and a copy of its configuration with shorter intervals. Expressions are the same otherwise. A run of
+site.yml puts both back.
 
 Three faults have stand-ins, which their names say: nodes that do not exist, since the lab has one; an exporter with
 another clock, since all containers have that of the machine; and a squeue that hangs, while slurmctld answers others.
@@ -16,9 +16,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -32,6 +33,7 @@ TEXTFILES = "/var/lib/prometheus/node-exporter"
 CONFIGURATION = "/etc/gpucluster-slurm/prometheus/prometheus.yml"
 CONF = "/etc/slurm/slurm.conf"
 STATUS = "/var/lib/gpucluster-slurm/backup/status.json"
+KEY = "/etc/munge/munge.key"
 CLOCK = "/run/stand-in-clock"
 
 AGES = {
@@ -48,14 +50,7 @@ INTERVALS = {
 """Lines of Prometheus' configuration, and what the tests have in their place."""
 
 SECONDS = 400
-"""For an alert to fire or clear: slurmctld asks its nodes each 100 s, and a standby takes over after 120 s."""
-
-ASK = """
-import sys, urllib.request
-with urllib.request.urlopen(f"http://{sys.argv[1]}:{sys.argv[2]}", timeout=30) as answer:
-    sys.stdout.write(answer.read().decode())
-"""
-"""Prints what Prometheus or alertmanager answers at the address of its host."""
+"""For an alert to fire or clear: slurmctld asks its nodes each 100 s."""
 
 OTHER_CLOCK = f"""
 import http.server, time
@@ -105,23 +100,33 @@ STAND_INS = "\n".join(
     f'slurm_node_drain_since_seconds{{cause="health-check",node="stand-in-{number}"}} 1' for number in (1, 2, 3)
 )
 
-FLOOD = """
+
+def with_parameter(name: str, value: str) -> str:
+    """A script that gives slurmctld another value of a parameter."""
+    return (
+        f"cp -p {CONF} /root/kept.conf; sed -i -e '/^{name}=/Id' -e '$a {name}={value}' {CONF}; "
+        "scontrol reconfigure; sleep 2"
+    )
+
+
+AS_BEFORE = f"cp -p /root/kept.conf {CONF}; rm /root/kept.conf; scontrol reconfigure; scancel --user=root"
+
+FLOOD = f"""
+{with_parameter("MaxDBDMsgs", "10000")}
 job=$(sbatch --parsable --hold --ntasks=1 --mem=100 --output=/dev/null --wrap true)
-limit=$(scontrol show config | sed -n 's/^MaxDBDMsgs *= *//p')
-for number in $(seq $((limit / 2 + 500))); do echo "update JobId=$job TimeLimit=$((5 + number % 2))"; done |
+for number in $(seq 5500); do echo "update JobId=$job TimeLimit=$((5 + number % 2))"; done |
   timeout 300 scontrol >/dev/null
 """
-"""As many messages for slurmdbd: each is a change of one held job."""
+"""More messages for slurmdbd than half of Slurm's least MaxDBDMsgs: each is a change of one held job."""
+
+ALL_SENT = "timeout 120 sh -c 'until sdiag | grep -q \"DBD Agent queue size: *0$\"; do sleep 1; done'"
 
 STUCK = f"""
-sbatch --exclusive --output=/dev/null --wrap 'sleep 900'
+sbatch --ntasks=1 --mem=1500 --output=/dev/null --wrap 'sleep 900'
 timeout 60 sh -c 'until squeue -h -t R -o %i | grep -q .; do sleep 1; done'
-sbatch --exclusive --output=/dev/null --wrap true
+sbatch --ntasks=1 --mem=1500 --output=/dev/null --wrap true
 timeout 90 sh -c 'until squeue -h -t PD -o %r | grep -qE "Resources|Priority"; do sleep 1; done'
-cp -p {CONF} /root/kept.conf
-sed -i -e '/^SchedulerParameters=/Id' -e '$a SchedulerParameters=defer,sched_interval=-1,bf_interval=-1' {CONF}
-scontrol reconfigure
-sleep 2
+{with_parameter("SchedulerParameters", "defer,sched_interval=-1,bf_interval=-1")}
 scancel -t R --user=root
 """
 """A job waits for resources, then the scheduler stops, then the node becomes idle."""
@@ -132,8 +137,8 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
         Fault(
             "GpuclusterKeyOld",
             {"key": "munge"},
-            {NODE: "touch -d '400 days ago' /etc/munge/munge.key"},
-            {NODE: "touch /etc/munge/munge.key"},
+            {NODE: f"touch -r {KEY} /root/kept-time; touch -d '400 days ago' {KEY}"},
+            {NODE: f"touch -r /root/kept-time {KEY}"},
         ),
         Fault(
             "GpuclusterBackupOld",
@@ -168,7 +173,7 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
             "SlurmdbdDown",
             {"instance": SERVER},
             {SERVER: "systemctl stop slurmdbd", FIRST: FLOOD},
-            {SERVER: "systemctl start mariadb slurmdbd", FIRST: "scancel --user=root"},
+            {SERVER: "systemctl start mariadb slurmdbd", FIRST: f"{ALL_SENT}; {AS_BEFORE}"},
         ),
         Fault("SlurmDatabaseDown", {"instance": SERVER}, {SERVER: "systemctl stop mariadb"}),
         Fault("SlurmdbdMessagesWaiting", {"severity": "ticket"}),
@@ -233,9 +238,9 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
     "a queue that does not move, a wrong file": (
         Fault(
             "SlurmQueueStuck",
-            {"cause": "queue"},
+            {"cause": "queue", "partition": "all"},
             {FIRST: STUCK},
-            {FIRST: f"cp -p /root/kept.conf {CONF}; rm /root/kept.conf; scontrol reconfigure; scancel --user=root"},
+            {FIRST: AS_BEFORE},
         ),
         Fault(
             "GpuclusterPrometheusFailing",
@@ -249,9 +254,9 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
 
 
 def ask(lab: Lab, port: int, path: str) -> Any:
-    """The answer of Prometheus or alertmanager."""
-    script = f"python3 -c '{ASK}' $(hostname -I | cut -d ' ' -f 1) '{port}{path}'"
-    return json.loads(lab.script(SERVER, script, b""))
+    """The answer of Prometheus or alertmanager. The machine of the tests is one of the readers."""
+    with urlopen(f"http://{lab.cluster['addresses'][SERVER]}:{port}{path}", timeout=30) as answer:
+        return json.load(answer)
 
 
 def alerts(lab: Lab) -> list[dict[str, Any]]:
@@ -336,29 +341,36 @@ def fast(text: str) -> str:
     return text
 
 
-@contextmanager
-def changed(lab: Lab, path: str, change: Callable[[str], str]) -> Iterator[None]:
-    """Have another text in a file of Prometheus."""
-    kept = lab.script(SERVER, f"cat {path}", b"")
-    # The owner and the mode stay as they are.
-    lab.script(SERVER, f"cat >{path}", change(kept.decode()).encode())
-    try:
-        yield
-    finally:
-        lab.script(SERVER, f"cat >{path}", kept)
+def change(lab: Lab, path: str, changed: Callable[[str], str]) -> None:
+    """Write another text into a file of Prometheus, whose owner and mode stay as they are."""
+    text = lab.script(SERVER, f"cat {path}", b"").decode()
+    lab.script(SERVER, f"cat >{path}", changed(text).encode())
+
+
+def groups_of_alerts(lab: Lab) -> list[dict[str, Any]]:
+    """The groups of rules that Prometheus has, those with alerts alone."""
+    return [group for group in ask(lab, PROMETHEUS, "/api/v1/rules?type=alert")["data"]["groups"] if group["rules"]]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_times(lab: Lab) -> Iterator[None]:
-    """Prometheus with shorter times."""
-    groups = ask(lab, PROMETHEUS, "/api/v1/rules?type=alert")["data"]["groups"]
-    (path,) = {group["file"] for group in groups if group["rules"]}
+    """Prometheus with shorter times. A run of site.yml puts its files back."""
+    before = groups_of_alerts(lab)
+    (path,) = {group["file"] for group in before}
     try:
-        with changed(lab, path, shortened), changed(lab, CONFIGURATION, fast):
-            lab.command(SERVER, RELOAD)
-            yield
-    finally:
+        change(lab, path, shortened)
+        change(lab, CONFIGURATION, fast)
         lab.command(SERVER, RELOAD)
+        yield
+    finally:
+        run = lab.playbook("site", "--skip-tags=validate,backup")
+    assert run.rc == 0, run.failed or run.output[-3000:]
+    assert durations(groups_of_alerts(lab)) == durations(before)
+
+
+def durations(groups: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The seconds of `for` by alert."""
+    return {rule["name"]: rule["duration"] for group in groups for rule in group["rules"]}
 
 
 @pytest.mark.parametrize("name", ROUNDS)
@@ -399,14 +411,15 @@ def test_a_host_that_is_away(lab: Lab) -> None:
         Fault("SlurmManyNodesOut", {"severity": "page"}),
     )
     reached = [FIRST, SECOND, SERVER]
-    podman("exec", container(NODE), "ip", "link", "set", "eth0", "down")
+    node = ("exec", container(NODE), "sh", "-c")
+    podman(*node, "ip route show default >/root/kept-route; ip link set eth0 down")
     try:
         check_fires(lab, faults, reached)
         told = wait_for_alertmanager(lab, "SlurmNodeNotResponding", "suppressed")
         assert told["status"]["inhibitedBy"]
         wait_for_alertmanager(lab, "GpuclusterHostDown", "active")
     finally:
-        podman("exec", container(NODE), "ip", "link", "set", "eth0", "up")
+        podman(*node, "ip link set eth0 up; ip route replace $(cat /root/kept-route)")
         lab.wait_for(NODE, "uname -n", NODE, 120)
     check_clears(lab, faults, HOSTS)
 
@@ -425,7 +438,7 @@ def wait_for_alertmanager(lab: Lab, alert: str, state: str, seconds: int = 120) 
 
 def test_a_silence_with_the_word_of_doctor(lab: Lab) -> None:
     """As docs/admin/alerts.md has it."""
-    amtool = "amtool --alertmanager.url=http://$(hostname -I | cut -d ' ' -f 1):9093 silence"
+    amtool = f"amtool --alertmanager.url http://{lab.cluster['addresses'][SERVER]}:{ALERTMANAGER} silence"
     faults = [Fault("SlurmNodeDrained", {"node": NODE, "cause": "person"})]
     run_scripts(lab, node_state("DRAIN", "waits for a DIMM"))
     try:

@@ -39,7 +39,10 @@ for path in ("jobs", "nodes", "partitions", "scheduler", "jobs-users-accts"):
 
 Values = dict[str, float]
 
-OWN = r"slurm_(controller_|ping_|dbd_agent_|metrics_|node_drain_since_|node_not_|last_job_start_|jobs_could_start)"
+OWN = (
+    r"slurm_(controller_|ping_|dbd_agent_|metrics_|node_drain_since_|node_not_|last_job_start_|"
+    r"(partition_)?jobs_could_start)"
+)
 """Series that slurmctld has not."""
 
 MOVING = {"slurm_server_thread_cnt"}

@@ -84,6 +84,7 @@ def test_values_stay_as_they_are_written() -> None:
         ("route: [", "line 1: cannot be read as YAML: expected the node content, but found '<stream end>'"),
         ("route: {}\nreceivers: *other\n", "line 2: cannot be read as YAML: found undefined alias 'other'"),
         ("route: {}\n---\nreceivers: []\n", "line 2: cannot be read as YAML: but found another document"),
+        ("route: " + "[" * 5000, "values are nested too deep"),
         ("route: \x07", "cannot be read as YAML: a character that YAML does not have"),
         ("", "found the keys none; needed: route and receivers, allowed: time_intervals"),
         ("- route", "found the keys none; needed: route and receivers, allowed: time_intervals"),
