@@ -68,8 +68,6 @@ NODES = ["scontrol", "--details", "--oneliner", "show", "node"]
 JOBS = ["squeue", "--noheader", "--Format=" + ",".join(f"{name}:{width}|" for name, width in JOB_FIELDS.items())]
 DETAILS = ["scontrol", "--details", "--oneliner", "show", "job"]
 """The only command that has the indices of all jobs' GPUs."""
-
-
 PARTITIONS = ["scontrol", "--oneliner", "show", "partition"]
 HIDDEN = "Access/permission denied"
 """Where Slurm shows nothing to the user: PrivateData has `nodes`, say."""
@@ -190,7 +188,7 @@ UNAVAILABLE = {
 }
 """Parts of a node's state with which it takes no job of everybody."""
 GRES = re.compile(
-    r"(?:^|,)(?:gres[:/])?(gpu|shard|mps)(?::(?!\d+(?:[,=(]|$))([^:=,()]+))?(?::no_consume)?"
+    r"(?:^|,)(?:gres[:/])?(gpu|shard|mps)(?::(?!\d+[KMG]?(?:[,=(]|$))(\(null\)|[^:=,()]+))?(?::no_consume)?"
     r"(?:[:=](\d+)([KMG]?)|\(CNT:(\d+))?(?:\)|\(([^)]*)\))?(?=,|$)"
 )
 FACTORS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -378,14 +376,11 @@ def know_types(uses: list[Use], types: dict[str, set[tuple[str, str]]]) -> Itera
 
 
 def choose_uses(job: Job, known: list[Use]) -> list[Use]:
-    """What a job has: by scontrol, which has indices, unless squeue, which no user can deceive, says otherwise."""
-    booked = [gres for gres in read_gres(job.tres) if gres.number]
-    totals, has = count_kinds(booked), count_kinds(use.gres for use in known)
-    if all(has[kind] == number for kind, number in totals.items()):
+    """What a job has: by scontrol, which has indices, unless squeue says otherwise, which no user can deceive."""
+    has = count_kinds(use.gres for use in known)
+    if known and all(has[kind] == number for kind, number in count_kinds(read_gres(job.tres)).items()):
         return known
-    typed = [gres for gres in booked if gres.type]
-    untyped = [gres for gres in booked if not gres.type]
-    return [Use(job.hosts, gres) for gres in (typed if count_kinds(typed) == totals else untyped)]
+    return [Use(job.hosts, gres) for gres in find_wanted(job)]
 
 
 def read_cluster(nodes: str, jobs: str, details: str, now: int) -> Cluster:
@@ -420,19 +415,30 @@ REASONS = {
     "JobHoldMaxRequeue": "it was requeued too often, and is held",
     "JobArrayTaskLimit": "as many tasks of its array run as its % allows",
     "Licenses": "all licenses that it wants are in use",
+    "BurstBufferOperation": "an operation of its burst buffer failed",
+    "BurstBufferResources": "the burst buffer has no room for it",
+    "BurstBufferStageIn": "its burst buffer is being filled",
     "Reservation": "its reservation has not begun, or is full",
-    "ReservationDeleted": "its reservation is gone",
+    **dict.fromkeys(("ReservationDeleted", "ReservationInvalid"), "its reservation is gone"),
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition starts no jobs",
     "PartitionNodeLimit": "it wants more, or fewer, nodes than its partition allows",
     "PartitionTimeLimit": "its --time is longer than its partition allows",
     "PartitionConfig": "its partition does not allow what it wants",
     "BadConstraints": "no nodes are as it demands",
+    "Constraints": "no nodes that are up are as it demands",
     "InvalidAccount": "its account does not exist",
     "InvalidQOS": "its QOS does not exist, or is not for its account",
     "AccountNotAllowed": "its partition does not take its account",
     "QOSNotAllowed": "its partition does not take its QOS",
+    **dict.fromkeys(("AssociationJobLimit", "AssociationResourceLimit"), "a limit of its account is reached"),
+    "AssociationTimeLimit": "a limit of its account for time is reached",
+    **dict.fromkeys(("QOSJobLimit", "QOSResourceLimit"), "a limit of its QOS is reached"),
+    "QOSTimeLimit": "a limit of its QOS for time is reached",
+    "AccountingPolicy": "a limit of accounting is reached",
     "QOSUsageThreshold": "its account has used too much of its share",
+    "MaxPoweredUpNodes": "as many nodes are powered up as may be",
+    "JobLaunchFailure": "its start failed",
     "NodeDown": "a node that it needs is down",
     "Cleaning": "an earlier run of it is still being cleaned up",
     "Prolog": "the prolog runs on its nodes",
@@ -443,7 +449,7 @@ REASONS = {
 }
 LIMIT = re.compile(
     r"(Assoc|QOS)?(Grp|Max|Min)(Cpu|CPU|Memory|Mem|Node|GRES|SubmitJobs?|Jobs?|WallDuration|Wall|Billing|License|Energy"
-    r"|BB|Unknown)(RunMinutes|Minutes)?(Per(?:Job|Node|User|Account))?(?:Limit|NotSatisfied)?"
+    r"|BB|Unknown)(RunMinutes|RunMins|Minutes)?(Per(?:Job|Node|User|Account))?(?:Limit|NotSatisfied)?"
 )
 RESOURCES = {
     **dict.fromkeys(("Cpu", "CPU"), ("CPUs", "cpu")),
@@ -471,7 +477,7 @@ def explain(reason: str) -> str:
     if not found:
         return reason
     where, kind, resource, minutes, each = found.groups()
-    whose = "its QOS" if where == "QOS" else "its account"
+    whose = "its account" if where == "Assoc" else "its QOS"
     what = ("minutes of " if minutes else "") + RESOURCES[resource][0]
     if kind == "Min":
         return f"it wants less than {whose} demands: {what}"
@@ -763,7 +769,7 @@ def find_parents(text: str, account: str) -> set[str]:
 
 def find_limits(of: str, text: str, kind: str, begins: str, minutes: str) -> Iterator[Limit]:
     """The limits of a record of `scontrol show assoc_mgr` for a resource. N is none; in brackets is what is used."""
-    wanted = {"": r"TRES(?:P[JNUA])?", "Minutes": r"TRESMins(?:PJ)?", "RunMinutes": r"TRESRunMins(?:P[UA])?"}[minutes]
+    wanted = {"": r"TRES(?:P[JNUA])?", "Min": r"TRESMins(?:PJ)?", "Run": r"TRESRunMins(?:P[UA])?"}[minutes[:3]]
     if begins[:1].isupper():
         for name, value, used in re.findall(rf"\b({kind}{begins}(?:P[JUA])?)=([\d:-]+)(?:\(([\d.]+)\))?(?=\s)", text):
             yield Limit(of, name, value, used or None)
@@ -794,6 +800,8 @@ def report_why(cluster: Cluster, jobs: list[Job], limits: dict[str, list[Limit]]
 
 def visible(text: str) -> str:
     """A text without characters that control a terminal: they are written as escapes."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -827,6 +835,7 @@ def name_type(kind: str, name: str) -> str:
     return (name or "gpu") if kind == "gpu" else f"{name} {kind}".strip()
 
 
+@cache
 def name_clock(seconds: int | None, now: int) -> str:
     """The time of day, with the day if it is not today."""
     if seconds is None:
