@@ -54,7 +54,7 @@ UNEXPLAINED = {
     *("BlockFreeAction", "BlockMaxError", "FedJobLock", "FrontEndDown", "MpiPortsBusy", "PowerNotAvail"),
     *("PowerReserved", "InactiveLimit", "NonZeroExitCode", "OutOfMemory", "RaisedSignal", "SystemFailure", "TimeLimit"),
 }
-"""Reasons of machines that nobody has any more, of federations, of steps, and of jobs that have ended."""
+"""Reasons of Blue Gene and of front ends, of federations, of steps, and of jobs that have ended."""
 
 
 @pytest.fixture(scope="module", name="gpus")
@@ -69,10 +69,15 @@ def recorded(release: str, name: str) -> str:
     return (RECORDED / release / name).read_text()
 
 
+def read(gpus: ModuleType, nodes: str, jobs: str, details: str, now: int) -> Any:
+    """The cluster in the answers of Slurm's commands."""
+    return gpus.join_cluster(gpus.read_nodes(nodes), gpus.read_jobs(jobs), gpus.read_uses(details), now)
+
+
 def cluster(gpus: ModuleType, release: str, private: str = "") -> Any:
     """The cluster as a release has shown it to alice, or, with PrivateData, to bob."""
-    answers = [recorded(release, name) for name in ("nodes", f"{private}jobs", f"{private}details")]
-    return gpus.read_cluster(*answers, int(recorded(release, f"{private}time")))
+    nodes, jobs, details = (recorded(release, name) for name in ("nodes", f"{private}jobs", f"{private}details"))
+    return read(gpus, nodes, jobs, details, int(recorded(release, f"{private}time")))
 
 
 def rows(report: dict[str, Any]) -> dict[str, tuple[str, list[tuple[str, str, str, int, Any]]]]:
@@ -208,7 +213,7 @@ def test_a_users_text_gives_nobody_the_gpus_of_a_job(gpus: ModuleType, release: 
         forged = details.replace("JobId=5 JobName=wrap", f"JobId=5 JobName={name}")
         assert forged != details
         jobs = recorded(release, "jobs")
-        found = gpus.read_cluster(recorded(release, "nodes"), jobs, forged, 0).uses
+        found = read(gpus, recorded(release, "nodes"), jobs, forged, 0).uses
         assert found.keys() == before.keys()
         for job in found:
             totals = [Counter({use.gres[:2]: use.gres.number for use in uses[job]}) for uses in (before, found)]
@@ -254,8 +259,8 @@ def test_hosts_and_times(gpus: ModuleType) -> None:
         *("gpu01", "gpu02", "gpu03", "gpu7", "login"),
         *("r1n9x", "r1n10x", "r2n9x", "r2n10x"),
     )
-    read = [gpus.read_seconds(text) for text in ("1-02:03:04", "02:03", "1795817210", "UNLIMITED", "N/A", "")]
-    assert read == [93784, 123, 1795817210, None, None, None]
+    times = [gpus.read_seconds(text) for text in ("1-02:03:04", "02:03", "1795817210", "UNLIMITED", "N/A", "")]
+    assert times == [93784, 123, 1795817210, None, None, None]
 
 
 def reasons() -> list[str]:
@@ -434,16 +439,21 @@ def test_what_cannot_be_answered(
 
 
 def test_slurm_does_not_answer(gpus: ModuleType, stand_in: StandIn) -> None:
-    stand_in("scontrol", "sleep 60")
+    def ask(command: list[str], seconds: float = 20) -> Any:
+        return gpus.ask((command, str.split), (["true"], str), seconds=seconds)
+
+    stand_in("scontrol", "exec sleep 60")
     with pytest.raises(gpus.SlurmError, match=r"Slurm has not answered within 0[.]2 s"):
-        gpus.ask(gpus.NODES, seconds=0.2)
+        ask(gpus.NODES, 0.2)
     stand_in("scontrol", "echo one >&2; echo 'slurm_load_node error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(gpus.SlurmError, match=r"^slurm_load_node error: Unable to contact slurm controller$"):
-        gpus.ask(gpus.NODES)
+        ask(gpus.NODES)
     with pytest.raises(gpus.SlurmError, match=r"^there-is-none: No such file or directory$"):
-        gpus.ask(["there-is-none"])
+        ask(["there-is-none"])
     stand_in("scontrol", "echo 'slurm_load_node error: Access/permission denied' >&2; exit 1")
-    assert gpus.ask(gpus.NODES) == [""]
+    assert ask(gpus.NODES) == [[], ""]
+    stand_in("scontrol", "echo $SLURM_TIME_FORMAT $*")
+    assert ask(gpus.NODES) == [["%s", "--details", "--oneliner", "show", "node"], ""]
 
 
 def test_help_needs_no_slurm(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
@@ -462,7 +472,7 @@ def make_large(size: int) -> tuple[str, str, str]:
     (job,) = (line for line in recorded("24.11", "jobs").split("\n") if line.startswith("3 "))
     numbers = range(1, 5 * size + 1)
     hosts = {number: f"node{number // 5:04}" for number in numbers}
-    found = [f"{number:<12}|{number:<90}|{job[104:].replace('gpu02', hosts[number])}" for number in numbers]
+    found = [f"{number:<11}|{number:<80}|{job[93:].replace('gpu02', hosts[number])}" for number in numbers]
     more = [detail.replace("JobId=3 ", f"JobId={n} ").replace("gpu02", hosts[n]) for n in numbers]
     return "\n".join(node.replace("gpu02", f"node{n:04}") for n in range(size)), "\n".join(found), "\n".join(more)
 
@@ -471,7 +481,8 @@ def test_work_grows_with_the_cluster_and_no_faster(gpus: ModuleType) -> None:
     """Calls of functions, which a busy machine does not change. 2,000 nodes and 10,000 jobs are 20 times the first."""
 
     def count_calls(size: int) -> int:
-        answers, calls = make_large(size), 0
+        nodes, jobs, details = make_large(size)
+        calls = 0
 
         def count(_frame: Any, event: str, _argument: Any) -> None:
             nonlocal calls
@@ -479,7 +490,7 @@ def test_work_grows_with_the_cluster_and_no_faster(gpus: ModuleType) -> None:
 
         sys.setprofile(count)
         try:
-            found = gpus.read_cluster(*answers, 0)
+            found = read(gpus, nodes, jobs, details, 0)
             report = gpus.report_overview(found, "bob", False)
             lines = gpus.show_jobs(report, 80)
             gpus.report_why(found, found.jobs[:1], {})

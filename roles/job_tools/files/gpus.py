@@ -27,7 +27,7 @@ import textwrap
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -38,27 +38,27 @@ SECONDS = 15
 # -- Slurm's commands ------------------------------------------------------------------------------------------------
 
 JOB_FIELDS = {
-    "JobID": 12,
-    "JobArrayID": 90,
-    "UserName": 40,
-    "UserID": 12,
-    "Account": 60,
-    "Partition": 120,
-    "QOS": 60,
-    "State": 20,
-    "NumNodes": 10,
-    "NumTasks": 12,
-    "SubmitTime": 20,
-    "StartTime": 20,
-    "TimeLeft": 20,
-    "TimeLimit": 20,
-    "NodeList": 200,
-    "tres-alloc": 250,
-    "tres-per-job": 120,
-    "tres-per-node": 120,
-    "tres-per-socket": 120,
-    "tres-per-task": 120,
-    "Reason": 200,
+    "JobID": 11,
+    "JobArrayID": 80,
+    "UserName": 33,
+    "UserID": 11,
+    "Account": 40,
+    "Partition": 80,
+    "QOS": 40,
+    "State": 14,
+    "NumNodes": 8,
+    "NumTasks": 8,
+    "SubmitTime": 11,
+    "StartTime": 11,
+    "TimeLeft": 14,
+    "TimeLimit": 14,
+    "NodeList": 100,
+    "tres-alloc": 200,
+    "tres-per-job": 80,
+    "tres-per-node": 80,
+    "tres-per-socket": 60,
+    "tres-per-task": 80,
+    "Reason": 100,
 }
 """Fields of squeue and their widths; a longer value is cut.
 
@@ -77,41 +77,47 @@ class SlurmError(Exception):
     """Slurm does not answer. The text says why."""
 
 
-def ask(*commands: list[str], seconds: float = SECONDS) -> list[str]:
-    """The outputs of Slurm's commands, which run at the same time. Raises SlurmError.
-
-    What Slurm does not show to the user is empty.
-    """
+def run(command: list[str], seconds: float) -> str:
+    """The output of one of Slurm's commands; empty if Slurm does not show it to the user. Raises SlurmError."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SCONTROL_"))}
     environment["SLURM_TIME_FORMAT"] = "%s"
-    answers: dict[int, str | SlurmError] = {}
+    try:
+        done = subprocess.run(command, capture_output=True, env=environment, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"Slurm has not answered within {seconds:g} s ({command[0]})") from None
+    except OSError as error:
+        raise SlurmError(f"{command[0]}: {error.strerror}") from None
+    message = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    if done.returncode and not message.endswith(HIDDEN):
+        raise SlurmError(message)
+    return done.stdout.decode(errors="replace")
 
-    def run(number: int, command: list[str]) -> None:
+
+def ask(*questions: tuple[list[str], Callable[[str], Any]], seconds: float = SECONDS) -> list[Any]:
+    """What functions read from the outputs of Slurm's commands. Raises SlurmError.
+
+    The commands run at the same time, and each output is read while the others are waited for.
+    """
+    answers: list[Any] = [None] * len(questions)
+
+    def answer(number: int, command: list[str], read: Callable[[str], Any]) -> None:
         try:
-            done = subprocess.run(command, capture_output=True, env=environment, timeout=seconds, check=False)
-        except subprocess.TimeoutExpired:
-            answers[number] = SlurmError(f"Slurm has not answered within {seconds:g} s ({command[0]})")
-        except OSError as error:
-            answers[number] = SlurmError(f"{command[0]}: {error.strerror}")
-        else:
-            message = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            if done.returncode and not message.endswith(HIDDEN):
-                answers[number] = SlurmError(message)
-            else:
-                answers[number] = done.stdout.decode(errors="replace")
+            answers[number] = read(run(command, seconds))
+        except SlurmError as error:
+            answers[number] = error
 
-    threads = [threading.Thread(target=run, args=each, daemon=True) for each in enumerate(commands)]
+    threads = [
+        threading.Thread(target=answer, args=(number, *question), daemon=True)
+        for number, question in enumerate(questions)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    outputs = []
-    for number in range(len(commands)):
-        answer = answers[number]
-        if isinstance(answer, SlurmError):
-            raise answer
-        outputs.append(answer)
-    return outputs
+    for found in answers:
+        if isinstance(found, SlurmError):
+            raise found
+    return answers
 
 
 # -- Reading what they print -----------------------------------------------------------------------------------------
@@ -383,17 +389,16 @@ def choose_uses(job: Job, known: list[Use]) -> list[Use]:
     return [Use(job.hosts, gres) for gres in find_wanted(job)]
 
 
-def read_cluster(nodes: str, jobs: str, details: str, now: int) -> Cluster:
-    """The cluster from the outputs of NODES, JOBS and DETAILS."""
-    found_nodes, found_jobs, known = read_nodes(nodes), read_jobs(jobs), read_uses(details)
-    types = {node.name: set(node.total) for node in found_nodes}
+def join_cluster(nodes: list[Node], jobs: list[Job], known: dict[str, list[Use]], now: int) -> Cluster:
+    """The cluster from what read_nodes, read_jobs and read_uses have found."""
+    types = {node.name: set(node.total) for node in nodes}
     uses = {}
-    for job in found_jobs:
+    for job in jobs:
         if job.hosts and job.state not in WAITING:
             own = list(know_types(choose_uses(job, known.get(job.id, [])), types))
             if own:
                 uses[job.id] = own
-    return Cluster(now, found_nodes, found_jobs, uses)
+    return Cluster(now, nodes, jobs, uses)
 
 
 # -- What it means ---------------------------------------------------------------------------------------------------
@@ -1012,7 +1017,7 @@ def answer_why(cluster: Cluster, wanted: str, partitions: str) -> dict[str, Any]
         if command:
             # The tasks of an array, say, have the same limits.
             if tuple(command) not in answers:
-                answers[tuple(command)] = ask(command)[0]
+                answers[tuple(command)] = run(command, SECONDS)
             limits[job.id] += read_limits(answers[tuple(command)], job)
     return report_why(cluster, jobs, limits)
 
@@ -1022,16 +1027,17 @@ def find_report(options: Options, me: str) -> tuple[dict[str, Any], list[str]]:
     width = max(shutil.get_terminal_size().columns, 40)
     now = int(time.time())
     if options.question == "free":
-        (nodes,) = ask(NODES)
-        report = report_free(Cluster(now, read_nodes(nodes), [], {}), options.value)
+        (nodes,) = ask((NODES, read_nodes))
+        report = report_free(Cluster(now, nodes, [], {}), options.value)
         return report, show_free(report, width)
+    questions = [(NODES, read_nodes), (JOBS, read_jobs), (DETAILS, read_uses)]
     if options.question == "why":
-        nodes, jobs, details, partitions = ask(NODES, JOBS, DETAILS, PARTITIONS)
-        report = answer_why(read_cluster(nodes, jobs, details, now), options.value, partitions)
+        nodes, jobs, uses, partitions = ask(*questions, (PARTITIONS, str))
+        report = answer_why(join_cluster(nodes, jobs, uses, now), options.value, partitions)
         return report, show_why(report, width)
-    nodes, jobs, details = ask(NODES, JOBS, DETAILS)
     alone = options.question == "user"
-    report = report_overview(read_cluster(nodes, jobs, details, now), options.value if alone else me, alone)
+    nodes, jobs, uses = ask(*questions)
+    report = report_overview(join_cluster(nodes, jobs, uses, now), options.value if alone else me, alone)
     return report, [*show_types(report["types"], width), *show_jobs(report, width), *show_waiting(report, width)]
 
 
