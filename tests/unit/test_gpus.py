@@ -259,8 +259,19 @@ def test_hosts_and_times(gpus: ModuleType) -> None:
         *("gpu01", "gpu02", "gpu03", "gpu7", "login"),
         *("r1n9x", "r1n10x", "r2n9x", "r2n10x"),
     )
+    assert gpus.expand("gpu[01-02,05") == ("gpu01", "gpu02", "gpu05")
     times = [gpus.read_seconds(text) for text in ("1-02:03:04", "02:03", "1795817210", "UNLIMITED", "N/A", "")]
     assert times == [93784, 123, 1795817210, None, None, None]
+
+
+def test_lists_that_squeue_cuts_lose_what_may_be_wrong(gpus: ModuleType) -> None:
+    values = dict.fromkeys(gpus.JOB_FIELDS, "")
+    values["NodeList"] = "gpux[" + ",".join(map(str, range(100, 140)))
+    values["tres-alloc"] = "cpu=1," + ",".join(f"gres/gpu:type-{number}={number}" for number in range(10, 40))
+    fields = (values[name][:width].ljust(width) for name, width in gpus.JOB_FIELDS.items())
+    (job,) = gpus.read_jobs("|".join(fields) + "|\n")
+    assert gpus.expand(job.hosts) == tuple(f"gpux{number}" for number in range(100, 123))
+    assert [gres[1:3] for gres in gpus.read_gres(job.tres)] == [(f"type-{n}", n) for n in range(10, 19)]
 
 
 def reasons() -> list[str]:

@@ -28,7 +28,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -60,7 +60,8 @@ JOB_FIELDS = {
     "tres-per-task": 80,
     "Reason": 100,
 }
-"""Fields of squeue and their widths; a longer value is cut.
+LISTS = {"NodeList", "tres-alloc", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task"}
+"""Fields of squeue and their widths, where a longer value is cut; and those that are lists with commas.
 
 None of them is a text that a user chose, such as a job's name: such texts can contain lines that look like other jobs.
 """
@@ -234,11 +235,11 @@ def read_gres(text: str) -> tuple[Gres, ...]:
 
 @cache
 def expand(hosts: str) -> tuple[str, ...]:
-    """The hosts of `gpu[01-03,7],login`."""
+    """The hosts of `gpu[01-03,7],login`, also where the end of the text was cut."""
     names: list[str] = []
-    for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", hosts):
+    for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", hosts):
         parts = []
-        for text, ranges in re.findall(r"([^\[]+)|\[([^\]]*)\]", entry):
+        for text, ranges in re.findall(r"([^\[\]]+)|\[([^\]]*)\]?", entry):
             parts.append([text] if text else list(expand_ranges(ranges)))
         names.extend("".join(each) for each in product(*parts))
     return tuple(names)
@@ -299,16 +300,22 @@ def read_nodes(text: str) -> list[Node]:
     return [node for node in map(read_node, lines) if node]
 
 
-def read_jobs(text: str) -> list[Job]:
-    """The jobs of squeue. A list of resources that was cut loses its last entry, whose number may be cut."""
+def read_jobs(text: str, owner: str = "") -> list[Job]:
+    """The jobs of squeue. A list that was cut loses its last entry, which may be another one than it was.
+
+    owner: of the jobs that wait, only those of this user; a cluster has thousands of others.
+    """
     jobs = []
+    user, state = (list(JOB_FIELDS).index(name) for name in ("UserName", "State"))
     for line in text.split("\n"):
         values = line.split("|")
         if len(values) < len(JOB_FIELDS):
             continue
+        if owner and values[state].strip() in WAITING and values[user].strip() != owner:
+            continue
         found = {}
         for (name, width), value in zip(JOB_FIELDS.items(), values):
-            if name.startswith("tres") and len(value.rstrip()) >= width:
+            if name in LISTS and len(value.rstrip()) >= width:
                 value = value.rpartition(",")[0]
             found[name] = value.strip()
         job = Job(*found.values())  # type: ignore[arg-type]  # the numbers come next
@@ -1030,14 +1037,16 @@ def find_report(options: Options, me: str) -> tuple[dict[str, Any], list[str]]:
         (nodes,) = ask((NODES, read_nodes))
         report = report_free(Cluster(now, nodes, [], {}), options.value)
         return report, show_free(report, width)
-    questions = [(NODES, read_nodes), (JOBS, read_jobs), (DETAILS, read_uses)]
     if options.question == "why":
-        nodes, jobs, uses, partitions = ask(*questions, (PARTITIONS, str))
+        nodes, jobs, uses, partitions = ask(
+            (NODES, read_nodes), (JOBS, read_jobs), (DETAILS, read_uses), (PARTITIONS, str)
+        )
         report = answer_why(join_cluster(nodes, jobs, uses, now), options.value, partitions)
         return report, show_why(report, width)
     alone = options.question == "user"
-    nodes, jobs, uses = ask(*questions)
-    report = report_overview(join_cluster(nodes, jobs, uses, now), options.value if alone else me, alone)
+    user = options.value if alone else me
+    nodes, jobs, uses = ask((NODES, read_nodes), (JOBS, partial(read_jobs, owner=user)), (DETAILS, read_uses))
+    report = report_overview(join_cluster(nodes, jobs, uses, now), user, alone)
     return report, [*show_types(report["types"], width), *show_jobs(report, width), *show_waiting(report, width)]
 
 
