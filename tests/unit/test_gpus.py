@@ -208,7 +208,8 @@ def test_a_users_text_gives_nobody_the_gpus_of_a_job(gpus: ModuleType, release: 
         "x\n" + line.replace("IDX:2", "IDX:0"),
         "x JOB_GRES=gpu:h100:9 Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:9(IDX:0-8) MinCPUsNode=1",
         "x\nJobId=99 JOB_GRES=gpu:h100:1 Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:1(IDX:0) MinCPUsNode=1",
-        "x MinCPUsNode=1",
+        "x JOB_GRES=gpu:2 Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:2(IDX:0-1) MinCPUsNode=1",
+        "x Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:2(IDX:0-1) MinCPUsNode=1",
     ):
         forged = details.replace("JobId=5 JobName=wrap", f"JobId=5 JobName={name}")
         assert forged != details
@@ -219,6 +220,43 @@ def test_a_users_text_gives_nobody_the_gpus_of_a_job(gpus: ModuleType, release: 
             totals = [Counter({use.gres[:2]: use.gres.number for use in uses[job]}) for uses in (before, found)]
             assert totals[0] == totals[1], job
             assert all(use in before[job] or use.gres.indices is None for use in found[job]), job
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_texts_after_the_gpus_change_nothing(gpus: ModuleType, release: str) -> None:
+    details = recorded(release, "details")
+    forged = details.replace("WorkDir=/tmp", "WorkDir=/x Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:1(IDX:0)")
+    assert forged != details
+    assert gpus.read_uses(forged) == gpus.read_uses(details)
+
+
+def test_without_accounting_of_gpus_a_jobs_request_says_what_it_has(gpus: ModuleType) -> None:
+    """Where scontrol does not say it, as for a job that is ending."""
+    job = wait(gpus, state="COMPLETING", hosts="n[1-2]", per_node="gres/gpu:h100:2", nodes=2)
+    assert gpus.choose_uses(job, []) == [("n[1-2]", ("gpu", "h100", 4, None))]
+    known = [gpus.Use("n1", gpus.Gres("gpu", "h100", 4, (0, 1, 2, 3)))]
+    assert gpus.choose_uses(job, known) == known
+    assert gpus.choose_uses(job._replace(tres="cpu=4,gres/gpu=3"), known)[0].gres[1:] == ("h100", 3, None)
+
+
+def test_shares_of_gpus_in_slurm_22_05(gpus: ModuleType) -> None:
+    """Three shares of two GPUs: it names the GPUs, and counts these."""
+    used = "GresUsed=gpu:h100:1(IDX:0),shard:h100:2(IDX:2-3) State=MIXED AllocTRES=cpu=3,gres/gpu=1,gres/shard=3"
+    (node,) = gpus.read_nodes(f"NodeName=n1 Gres=gpu:h100:4,shard:h100:8 {used} ")
+    assert dict(gpus.measure_node(node)) == {("gpu", "h100"): (4, 3, 1, 0), ("shard", "h100"): (8, 3, 3, 2)}
+
+
+def test_gpus_without_a_type_are_not_counted_twice(gpus: ModuleType) -> None:
+    """Slurm has not said of which type the GPUs of a job are."""
+    found = make_cluster(gpus, [("n1", "h100", 8, 3), ("n2", "a100", 8, 2)], [])
+    found.uses["1"] = [gpus.Use("n[1-2]", gpus.Gres("gpu", "", 4))]
+    assert [gpu["count"] for gpu in gpus.report_others(found)] == [1]
+
+
+def test_waiting_jobs_of_others_are_left_out(gpus: ModuleType) -> None:
+    jobs = gpus.read_jobs(recorded("24.11", "jobs"), "bob")
+    assert {job.user for job in jobs if job.state == "PENDING"} == {"bob"}
+    assert {job.user for job in jobs if job.state == "RUNNING"} == {"alice", "bob"}
 
 
 # -- Decisions -------------------------------------------------------------------------------------------------------
@@ -342,6 +380,8 @@ def test_what_may_start_sooner(gpus: ModuleType, per_node: str, nodes: int, soon
     assert gpus.find_sooner(found, job) == sooner
     assert gpus.find_sooner(found, job._replace(reason="JobHeldUser")) == []
     assert gpus.find_sooner(found, job._replace(partition="other")) == []
+    at_once = make_cluster(gpus, hosts, [job, next_job._replace(start=60)])
+    assert "time_limit" not in str(gpus.find_sooner(at_once, job))
     short = job._replace(limit=1800)
     assert gpus.find_sooner(found, short) == [change for change in sooner if "time_limit" not in change]
 

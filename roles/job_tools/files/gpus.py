@@ -341,8 +341,8 @@ def read_count(text: str) -> int:
 def read_uses(text: str) -> dict[str, list[Use]]:
     """What each job has, by the ids of jobs in `scontrol --details show job`.
 
-    A user can give a job a name or a comment that looks like fields, or like the lines of another job. Whatever is
-    there twice is left out, so nobody's job gets what it does not have.
+    A user can give a job a name or a comment that looks like fields, or like the lines of another job. A job that is
+    there twice, or has the first field twice, is left out, so no job gets what it does not have.
     """
     uses: dict[str, list[Use]] = {}
     seen: set[str] = set()
@@ -354,8 +354,8 @@ def read_uses(text: str) -> dict[str, list[Use]]:
             uses.pop(job, None)
             continue
         seen.add(job)
-        parts, ends = line.split(" JOB_GRES="), line.count(" MinCPUsNode=")
-        if len(parts) == 2 and ends == 1:
+        parts = line.split(" JOB_GRES=")
+        if len(parts) == 2:
             found = USE.findall(parts[1].partition(" MinCPUsNode=")[0])
             uses[job] = [use for hosts, gres in found for use in read_use(hosts, gres)]
     return uses
