@@ -455,6 +455,7 @@ def test_what_people_read(run: Callable[..., subprocess.CompletedProcess[str]]) 
     assert "Start:   Slurm has not planned it yet\n" in said
     assert re.fullmatch(r"TYPE.*\nnvidia_\S+ +2 +1 +gpu04 +main\n", run("--free", "10GB").stdout)
     assert run("--free", "v100").stdout == "No such GPU is free.\n"
+    assert run("--user", "carol").stdout.endswith("\n\ncarol has no GPUs, and waits for none.\n")
     assert run("--why", "3").stdout == "Job 3 of bob does not wait: RUNNING.\n"
 
 

@@ -21,6 +21,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -1047,7 +1048,10 @@ def find_report(options: Options, me: str) -> tuple[dict[str, Any], list[str]]:
     user = options.value if alone else me
     nodes, jobs, uses = ask((NODES, read_nodes), (JOBS, partial(read_jobs, owner=user)), (DETAILS, read_uses))
     report = report_overview(join_cluster(nodes, jobs, uses, now), user, alone)
-    return report, [*show_types(report["types"], width), *show_jobs(report, width), *show_waiting(report, width)]
+    of_jobs = [*show_jobs(report, width), *show_waiting(report, width)]
+    if alone and not of_jobs:
+        of_jobs = ["", f"{visible(user)} has no GPUs, and waits for none."]
+    return report, [*show_types(report["types"], width), *of_jobs]
 
 
 def main() -> str:
@@ -1070,5 +1074,7 @@ def main() -> str:
 
 
 if __name__ == "__main__":
+    for end in (signal.SIGINT, signal.SIGPIPE):
+        signal.signal(end, signal.SIG_DFL)
     problem = main()
     sys.exit(f"gpus: {problem}" if problem else 0)
