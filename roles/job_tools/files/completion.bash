@@ -12,6 +12,7 @@ _gpucluster_job_tools() {
 }
 complete -o default -F _gpucluster_job_tools sbuild.sh srun.sh
 complete -W '--help --remove' nvcrlogin
+complete -W '--help --json' jobstats
 
 # Completion of gpus: options, names of users, the user's jobs, and types of GPUs.
 _gpucluster_gpus() {
