@@ -26,6 +26,15 @@ ROUNDS = 3
 TEXTFILES = "/var/lib/prometheus/node-exporter"
 PATHS = ("jobs", "nodes", "partitions", "scheduler")
 
+SETTINGS = {
+    "state_directory": "",
+    "all": False,
+    "users_and_accounts": False,
+    "daemons": ["slurmctld", "munge"],
+    "keys": {"munge": "/etc/munge/munge.key"},
+    "backup": None,
+}
+
 # slurmctld sends messages to nodes, which are not there, unless they are powered down.
 CONF = """
 ClusterName=many
@@ -59,9 +68,7 @@ def start(directory: Path, nodes: int) -> subprocess.Popen[bytes]:
     for name, content in {
         "/etc/slurm/slurm.conf": text,
         "/etc/slurm/gres.conf": "Name=gpu Count=8\n",
-        "/etc/gpucluster-slurm/metrics.json": json.dumps(
-            {"controllers": [host], "state_directory": "", "all": False, "users_and_accounts": False}
-        ),
+        "/etc/gpucluster-slurm/metrics.json": json.dumps({**SETTINGS, "controllers": [host]}),
     }.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).touch()
@@ -123,6 +130,7 @@ def main() -> None:
             figures["sinfo"] = measure(process.pid, "sinfo")
             figures["squeue"] = measure(process.pid, "squeue")
             figures["slurm-metrics cluster --all"] = measure(process.pid, "python3", program, "cluster", "--all")
+            figures["slurm-metrics host"] = measure(process.pid, "python3", program, "host")
             figures["slurm-metrics cluster"] = measure(process.pid, "python3", program, "cluster")
             scrape = f"import urllib.request as u; u.urlopen('http://127.0.0.1:{PORT}/metrics/%s', timeout=60).read()"
             for path in PATHS:

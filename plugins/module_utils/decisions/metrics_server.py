@@ -252,8 +252,10 @@ def server_digest(host: RunHost, cluster: MeasuredCluster) -> str:
 
 
 def ready_urls(host: RunHost) -> list[str]:
-    """The pages with which the programs of this host say that they work."""
-    cluster = measured_cluster(host)
+    """The pages with which Prometheus and alertmanager say that they work; none on another host."""
+    cluster = measured_or_none(host)
+    if cluster is None or host.name != cluster.server:
+        return []
     return [f"http://{address(cluster, host.name)}:{port}/-/ready" for port in (PROMETHEUS, ALERTMANAGER)]
 
 

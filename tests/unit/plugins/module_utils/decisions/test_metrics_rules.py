@@ -322,6 +322,13 @@ def test_settings_of_units_need_a_restart_and_other_files_a_reload() -> None:
     assert service.reload == ["systemctl", "reload", "prometheus"]
 
 
+def test_only_the_host_of_prometheus_is_asked_whether_it_works() -> None:
+    found = hosts()
+    urls = ["http://10.0.0.2:9090/-/ready", "http://10.0.0.2:9093/-/ready"]
+    assert metrics_server.ready_urls(found["login"]) == urls
+    assert metrics_server.ready_urls(found["n1"]) == metrics_server.ready_urls(hosts(None)["login"]) == []
+
+
 def test_receivers_are_a_secret() -> None:
     host = hosts({"host": "login", "receivers": "receivers.yml"})["login"]
     file = files_of(host)[metrics_server.RECEIVERS]
