@@ -44,7 +44,13 @@ class Accounting:
 
     def add(self, number: int, start: int, end: int | None, tres: str, **more: Any) -> None:
         """Add a run of a job; without an end it still runs. more: `name` for tasks of arrays, `eligible`, `comment`."""
-        record = {"name": str(number), "user": "ann", "account": "physics", "partition": "gpu", "comment": ""}
+        record: dict[str, Any] = {
+            "name": str(number),
+            "user": "ann",
+            "account": "physics",
+            "partition": "gpu",
+            "comment": "",
+        }
         record |= {"number": number, "start": start, "end": end or 0, "eligible": start - 5, "tres": tres, **more}
         record.setdefault("elapsed", (end or start) - start)
         self.file.write_text(json.dumps([*self.records, record]))

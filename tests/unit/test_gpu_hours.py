@@ -174,8 +174,8 @@ def test_runs_of_one_number_have_their_own_lines(controller: Controller, tmp_pat
         assert controller.lines(server, end + 200) == 0
     assert first_line[f"7 {START}"].startswith("gpus: used 10 % of 60 min")
     assert first_line[f"7 {second}"] == ""
-    used = {name: text.split()[2] for name, text in controller.accounting.comments().items()}
-    assert used == {
+    percentages = {name: text.split()[2] for name, text in controller.accounting.comments().items()}
+    assert percentages == {
         f"7 {START}": "10",
         f"7 {second}": "80",
         f"20_1 {START}": "21",
@@ -292,7 +292,7 @@ def test_a_controller_that_takes_over_begins_an_hour_ago(controller: Controller,
 # -- the report ------------------------------------------------------------------------------------------------------
 
 
-def rounded(report: Mapping[str, Any], by: str) -> dict[str, tuple[float, float, float]]:
+def rounded(report: Mapping[str, Any], by: str) -> dict[str, Any]:
     """Allocated, used and unmeasured hours."""
     names = ("allocated_hours", "used_hours", "unmeasured_hours")
     return {row[by]: (row[names[0]], row[names[1]], row[names[2]]) for row in report["rows"]}
