@@ -443,6 +443,19 @@ def test_answers_fit_a_terminal_and_control_none(
     assert [line for line in lines if len(line) > 80 or not line.isprintable()] == []
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_long_names_are_cut(gpus: ModuleType, width: int) -> None:
+    long = "name-of-" * 20
+    gpu = {"kind": "gpu", "type": long, "count": 123456, "nodes": [long] * 5, "indices": [*range(0, 99, 2)]}
+    job = {"job": "12345678_1234", "user": long, "account": long, "since": 0, "left": 10**7, "gpus": [gpu]}
+    lines = gpus.show_jobs({"time": 10**9, "jobs": [job], "others": []}, width)
+    assert [line for line in lines if len(line) > width] == []
+    assert lines[2].count("..") >= 5
+    free = {"kind": "gpu", "type": long, "free": 1, "total": 2, "partitions": [long] * 3}
+    lines = gpus.show_free({"nodes": [free | {"node": f"node{number}"} for number in range(2000)]}, width)
+    assert max(map(len, lines)) <= width
+
+
 def test_what_people_read(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     said = run("--user", "bob").stdout
     assert re.search(r"^TYPE +PARTITION +TOTAL +USED +FREE +UNAVAIL$", said, re.MULTILINE)

@@ -829,8 +829,8 @@ def cut(text: str, width: int) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: Sequence[str] = ()) -> list[str]:
     """Lines of a table that fits a width: the widest columns are cut. right: headers of columns with numbers."""
     cells = [list(header), *([visible(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > 8:
+    widths = [min(width, max(map(len, column))) for column in zip(*cells)]
+    while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > 4:
         widest = widths.index(max(widths))
         widths[widest] -= 1
     lines = []
@@ -858,7 +858,7 @@ def name_clock(seconds: int | None, now: int) -> str:
 
 
 def name_duration(seconds: int | None) -> str:
-    """Hours and minutes as Slurm's options take them: 1-00:00, 2:00:00."""
+    """A duration as Slurm's options take it: 2:00:00, 1-0:00:00."""
     if seconds is None:
         return "no limit"
     days, rest = divmod(seconds, 86400)
