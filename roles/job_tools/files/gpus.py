@@ -972,10 +972,10 @@ def show_why(report: dict[str, Any], width: int) -> list[str]:
         for limit in job["limits"]:
             used = "" if limit["used"] is None else f", of which {limit['used']} are used"
             lines.append(f"  Limit:   {limit['of']}: {limit['name']}={limit['value']}{used}")
-        start = (
-            "Slurm has not planned it yet" if job["start"] is None else f"{name_clock(job['start'], report['time'])}"
-        )
-        lines.append(f"  Start:   {start}" + ("" if job["start"] is None else ", as Slurm expects now"))
+        if job["start"] is None:
+            lines.append("  Start:   Slurm has not planned it yet")
+        else:
+            lines.append(f"  Start:   {name_clock(job['start'], report['time'])}, as Slurm expects now")
         lines += [f"  Sooner:  {show_sooner(sooner)}" for sooner in job["sooner"]]
     indent = " " * 11
     return [part for line in lines for part in textwrap.wrap(visible(line), width, subsequent_indent=indent)]
