@@ -318,7 +318,7 @@ def read_jobs(text: str, owner: str = "") -> list[Job]:
         for (name, width), value in zip(JOB_FIELDS.items(), values):
             if name in LISTS and len(value.rstrip()) >= width:
                 value = value.rpartition(",")[0]
-            found[name] = value.strip()
+            found[name] = value.strip().replace("(null)", "")
         job = Job(*found.values())  # type: ignore[arg-type]  # the numbers come next
         jobs.append(
             job._replace(
@@ -483,6 +483,8 @@ RESOURCES = {
 
 def explain(reason: str) -> str:
     """The reason of a job that waits, in plain words; as Slurm says it where there are none."""
+    if reason.endswith("May be reserved for other job"):
+        return "its nodes are kept for a job with a higher priority"
     word = re.split(r"[ ,]", reason, maxsplit=1)[0]
     if word in REASONS:
         return REASONS[word]
