@@ -304,10 +304,12 @@ def test_hosts_and_times(gpus: ModuleType) -> None:
 
 def test_lists_that_squeue_cuts_lose_what_may_be_wrong(gpus: ModuleType) -> None:
     values = dict.fromkeys(gpus.JOB_FIELDS, "")
+    values["Account"] = "(null)"  # without accounting
     values["NodeList"] = "gpux[" + ",".join(map(str, range(100, 140)))
     values["tres-alloc"] = "cpu=1," + ",".join(f"gres/gpu:type-{number}={number}" for number in range(10, 40))
     fields = (values[name][:width].ljust(width) for name, width in gpus.JOB_FIELDS.items())
     (job,) = gpus.read_jobs("|".join(fields) + "|\n")
+    assert job.account == ""
     assert gpus.expand(job.hosts) == tuple(f"gpux{number}" for number in range(100, 123))
     assert [gres[1:3] for gres in gpus.read_gres(job.tres)] == [(f"type-{n}", n) for n in range(10, 19)]
 
@@ -326,6 +328,7 @@ def test_reasons_in_plain_words(gpus: ModuleType) -> None:
     assert gpus.explain("AssocGrpGRES") == "a limit of its account is reached: GPUs and other GRES"
     assert gpus.explain("QOSMaxCpuMinutesPerJobLimit") == "a limit of its QOS is reached: minutes of CPUs"
     assert gpus.explain("ReqNodeNotAvail, UnavailableNodes:gpu06").startswith("nodes that it could use are down")
+    assert gpus.explain("ReqNodeNotAvail, May be reserved for other job").startswith("its nodes are kept for a job")
     assert gpus.explain("launch failed requeued held") == "launch failed requeued held"
 
 
@@ -441,6 +444,19 @@ def test_answers_fit_a_terminal_and_control_none(
     lines = done.stdout.splitlines()
     assert len(lines) > 1
     assert [line for line in lines if len(line) > 80 or not line.isprintable()] == []
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_long_names_are_cut(gpus: ModuleType, width: int) -> None:
+    long = "name-of-" * 20
+    gpu = {"kind": "gpu", "type": long, "count": 123456, "nodes": [long] * 5, "indices": [*range(0, 99, 2)]}
+    job = {"job": "12345678_1234", "user": long, "account": long, "since": 0, "left": 10**7, "gpus": [gpu]}
+    lines = gpus.show_jobs({"time": 10**9, "jobs": [job], "others": []}, width)
+    assert [line for line in lines if len(line) > width] == []
+    assert lines[2].count("..") >= 5
+    free = {"kind": "gpu", "type": long, "free": 1, "total": 2, "partitions": [long] * 3}
+    lines = gpus.show_free({"nodes": [free | {"node": f"node{number}"} for number in range(2000)]}, width)
+    assert max(map(len, lines)) <= width
 
 
 def test_what_people_read(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:

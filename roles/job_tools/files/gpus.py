@@ -318,7 +318,7 @@ def read_jobs(text: str, owner: str = "") -> list[Job]:
         for (name, width), value in zip(JOB_FIELDS.items(), values):
             if name in LISTS and len(value.rstrip()) >= width:
                 value = value.rpartition(",")[0]
-            found[name] = value.strip()
+            found[name] = value.strip().replace("(null)", "")
         job = Job(*found.values())  # type: ignore[arg-type]  # the numbers come next
         jobs.append(
             job._replace(
@@ -483,6 +483,8 @@ RESOURCES = {
 
 def explain(reason: str) -> str:
     """The reason of a job that waits, in plain words; as Slurm says it where there are none."""
+    if reason.endswith("May be reserved for other job"):
+        return "its nodes are kept for a job with a higher priority"
     word = re.split(r"[ ,]", reason, maxsplit=1)[0]
     if word in REASONS:
         return REASONS[word]
@@ -829,8 +831,8 @@ def cut(text: str, width: int) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: Sequence[str] = ()) -> list[str]:
     """Lines of a table that fits a width: the widest columns are cut. right: headers of columns with numbers."""
     cells = [list(header), *([visible(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > 8:
+    widths = [min(width, max(map(len, column))) for column in zip(*cells)]
+    while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > 4:
         widest = widths.index(max(widths))
         widths[widest] -= 1
     lines = []
@@ -858,7 +860,7 @@ def name_clock(seconds: int | None, now: int) -> str:
 
 
 def name_duration(seconds: int | None) -> str:
-    """Hours and minutes as Slurm's options take them: 1-00:00, 2:00:00."""
+    """A duration as Slurm's options take it: 2:00:00, 1-0:00:00."""
     if seconds is None:
         return "no limit"
     days, rest = divmod(seconds, 86400)
@@ -972,10 +974,10 @@ def show_why(report: dict[str, Any], width: int) -> list[str]:
         for limit in job["limits"]:
             used = "" if limit["used"] is None else f", of which {limit['used']} are used"
             lines.append(f"  Limit:   {limit['of']}: {limit['name']}={limit['value']}{used}")
-        start = (
-            "Slurm has not planned it yet" if job["start"] is None else f"{name_clock(job['start'], report['time'])}"
-        )
-        lines.append(f"  Start:   {start}" + ("" if job["start"] is None else ", as Slurm expects now"))
+        if job["start"] is None:
+            lines.append("  Start:   Slurm has not planned it yet")
+        else:
+            lines.append(f"  Start:   {name_clock(job['start'], report['time'])}, as Slurm expects now")
         lines += [f"  Sooner:  {show_sooner(sooner)}" for sooner in job["sooner"]]
     indent = " " * 11
     return [part for line in lines for part in textwrap.wrap(visible(line), width, subsequent_indent=indent)]
