@@ -207,6 +207,26 @@ def test_a_driver_that_says_nothing_of_use(node: Node, answer: str) -> None:
     assert only(found, "gpucluster_gpu_query_hanging", {}) == 0
 
 
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "\\000\\n,,,",
+        "0, :, , , , , , , , , , , , ",
+        "1, 00000000:01:00.0, u, m, Enabled, x, 0xg, [N/A], [Unknown Error], -, , , , ",
+        "# gpu pid type sm\\n9 9 9 9\\n0\\n0 1",
+        '<?xml version="1.0" ?><a><gpu/><gpu id="x"/></a>',
+        "slurmd: Gres Name=gpu Type=a Count=2 Index=0 ID=1 File=/dev/nvidia[a-] x",
+    ],
+)
+def test_answers_that_have_no_known_form(node: Node, garbage: str) -> None:
+    """Each program says the same garbage to all questions."""
+    node.prolog(7, "0")
+    for name in ("nvidia-smi", "slurmd"):
+        node.put(name, f"printf '{garbage}\\n'")
+    for _run in range(2):
+        assert node.collect()
+
+
 def test_without_any_program_of_the_driver(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     (node.bin / "nvidia-smi").unlink()
     monkeypatch.setenv("PATH", str(node.bin))
@@ -258,7 +278,7 @@ def test_another_process_with_the_number_of_one_that_hung(node: Node) -> None:
     assert only(node.collect(), "gpucluster_gpu_query_hanging", {}) == 0
 
 
-@pytest.mark.parametrize("state", ["", "{", "[]", '{"unheard": 1}'])
+@pytest.mark.parametrize("state", ["", "{", "[]", "null", '{"unheard": 1}', '{"failures": [], "hanging": {}}'])
 def test_a_state_that_is_not_understood_counts_as_none(node: Node, state: str) -> None:
     node.run.joinpath("gpu-state.json").write_text(state)
     assert only(node.collect(), "gpucluster_gpu_query_failures_total", {"query": "gpu"}) == 0
