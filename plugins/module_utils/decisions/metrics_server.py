@@ -101,7 +101,9 @@ def measured_or_none(host: RunHost) -> MeasuredCluster | None:
 def _names(cluster: MeasuredCluster | None, name: str) -> list[str]:
     if cluster is None:
         return []
-    return [*names(cluster, name), *(server_names(cluster) if name == cluster.server else [])]
+    exporter, *programs = names(cluster, name)
+    # The programs see the services, so they come last.
+    return [exporter, *(server_names(cluster) if name == cluster.server else []), *programs]
 
 
 def server_names(cluster: MeasuredCluster) -> list[str]:

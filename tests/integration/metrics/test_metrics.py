@@ -23,7 +23,10 @@ from lab import Lab, Run, with_cluster
 CONTROLLERS, SERVER, NODE, FURTHER = ("met-ctl1", "met-ctl2"), "met-mon", "met-node1", "met-node2"
 HOSTS = (*CONTROLLERS, SERVER, NODE)
 ADDRESSES = {host: f"10.213.7.{210 + number}" for number, host in enumerate((*HOSTS, FURTHER))}
-TASK = "Run what measures the host"
+ROLE = "gpucluster.slurm.slurm_metrics"
+TASK = f"{ROLE} : Run what measures the host"
+REMOVE = f"{ROLE} : Remove packages, timers and files"
+WRITE = f"{ROLE} : Write the files on the control host"
 PROMETHEUS = f"http://{ADDRESSES[SERVER]}:9090"
 PACKAGES = ("prometheus", "prometheus-alertmanager", "prometheus-node-exporter")
 PASSWORD = "pass-word-of-a-receiver"
@@ -193,8 +196,8 @@ def test_a_node_comes_and_leaves(lab: Lab, site: Callable[..., Lab]) -> None:
 
 def test_the_removal_takes_everything(lab: Lab, site: Callable[..., Lab]) -> None:
     without = site(None)
-    predicted = run(without, "--check").changed
-    assert {*predicted} == {*HOSTS}
+    predicted = run(without, "--check")
+    assert tasks(predicted)[REMOVE] == {*HOSTS} == {*predicted.changed}
     assert targets("node")
     run(without)
     installed = " ".join(PACKAGES)
@@ -208,7 +211,7 @@ def test_the_removal_takes_everything(lab: Lab, site: Callable[..., Lab]) -> Non
         assert "9100" not in lab.command(host, "nft list table inet gpucluster_slurm")
     done = run(without)
     assert done.changed == {}
-    assert "Remove packages, timers and files" not in tasks(done)
+    assert REMOVE not in tasks(done)
 
 
 def test_check_mode_predicts_an_installation(lab: Lab) -> None:
@@ -239,9 +242,9 @@ def test_a_site_with_its_own_prometheus_gets_files(lab: Lab, site: Callable[...,
     ]
     done = run(own)
     assert done.changed == {}
-    assert "Write the files on the control host" not in tasks(done)
+    assert WRITE not in tasks(done)
     (directory / "rules/names.yml").unlink()
-    assert [*run(own).changed.values()] == [["Write the files on the control host"]]
+    assert [*run(own).changed.values()] == [[WRITE]]
 
 
 def test_the_key_comes_back(lab: Lab) -> None:
