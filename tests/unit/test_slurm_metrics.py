@@ -10,12 +10,14 @@ import fcntl
 import json
 import os
 import re
+import signal
 import socket
 import stat
 import struct
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -209,6 +211,21 @@ def test_tasks_of_arrays(metrics: ModuleType, text: str, count: int) -> None:
     assert metrics.count_tasks(text) == count
 
 
+def test_a_job_that_was_cancelled_while_it_waited_has_not_started(metrics: ModuleType) -> None:
+    def start(state: str) -> int:
+        fields = [state, "None", "all,half", "alice", "science", "N/A", "1795817000", "2", "cpu=2,mem=10M"]
+        (job,) = metrics.read_jobs(f"{metrics.FIELD.join(fields)}{metrics.RECORD}\n")
+        assert job.partition == "all"
+        return int(job.start)
+
+    assert {state: start(state) for state in ("RUNNING", "TIMEOUT", "COMPLETING")} == dict.fromkeys(
+        ("RUNNING", "TIMEOUT", "COMPLETING"), 1795817000
+    )
+    assert {state: start(state) for state in ("PENDING", "CANCELLED", "DEADLINE")} == dict.fromkeys(
+        ("PENDING", "CANCELLED", "DEADLINE"), 0
+    )
+
+
 @pytest.mark.parametrize(("text", "mib"), [("100M", 100), ("1.50G", 1536), ("2T", 2097152), ("512K", 0.5), ("", 0)])
 def test_memory(metrics: ModuleType, text: str, mib: float) -> None:
     assert metrics.read_memory(text) == mib
@@ -297,15 +314,28 @@ def without_times(values: Values) -> Values:
     return {name: value for name, value in values.items() if not name.endswith("_seconds")}
 
 
-def test_a_command_that_hangs(
-    run: Any, metrics: ModuleType, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn
+def wait_for_end(pid: int) -> None:
+    """Return when a process has ended, which takes a moment after the signal."""
+    until = time.monotonic() + 30
+    with suppress(FileNotFoundError, ProcessLookupError):
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+            if time.monotonic() > until:
+                os.kill(pid, signal.SIGKILL)
+                pytest.fail("a child of the command still runs")
+            time.sleep(0.05)
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(
+    run: Any, metrics: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: StandIn
 ) -> None:
     run("22.05", "cluster", "--all")
-    monkeypatch.setattr(metrics, "DEADLINE", 0.5)
-    stand_in("scontrol", "sleep 1000 & wait")
+    monkeypatch.setattr(metrics, "DEADLINE", 2)
+    child = tmp_path / "child"
+    stand_in("scontrol", f"sleep 1000 & echo $! >{child}; wait")
     begin = time.monotonic()
     assert without_times(run.again("cluster", "--all", status=1)) == FAILED
     assert time.monotonic() - begin < 10
+    wait_for_end(int(child.read_text()))
 
 
 @pytest.mark.parametrize("command", ["scontrol", "sdiag", "squeue"])
@@ -393,6 +423,28 @@ def test_updates_are_those_of_doctor(run: Any, stand_in: StandIn, host: str) -> 
         'gpucluster_updates_pending{kind="security"}': sum(pending),
         'gpucluster_updates_pending{kind="other"}': len(pending) - sum(pending),
     }
+
+
+@pytest.mark.parametrize(
+    ("candidate", "priorities", "kind"),
+    [
+        ("3", (500, 500), "other"),
+        ("3", (100, 100), "other"),
+        ("1", (100, 100), ""),
+        ("1", (100, 500), "other"),
+        ("2", (500, 500), "other"),
+    ],
+)
+def test_versions_that_apt_would_not_install(
+    metrics: ModuleType, candidate: str, priorities: tuple[int, int], kind: str
+) -> None:
+    """A version of backports has a low priority; a preference can keep the installed one."""
+    rows = "".join(f"     {number} {priority}\n        {priority} x\n" for number, priority in zip("32", priorities))
+    text = f"a:\n  Installed: 1\n  Candidate: {candidate}\n  Version table:\n{rows} *** 1 100\n        100 y\n"
+    ((_name, block),) = metrics.BLOCK.findall(text)
+    assert metrics.find_update(block, set()) == kind
+    (offers,) = apt_updates.read_offers(text).values()
+    assert bool(apt_updates.find_update(*offers, apt_updates.Archives({})).available) == bool(kind)
 
 
 @pytest.fixture(name="no_updates")
