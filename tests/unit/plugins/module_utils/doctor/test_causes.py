@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes imp
     SAID,
     UNKNOWN,
     Case,
+    by_reason,
     causes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
@@ -484,3 +485,18 @@ def test_the_clock_is_compared_with_that_of_the_controller() -> None:
 def test_a_node_that_answers_again_has_the_value_of_the_cluster(value: str, text: str) -> None:
     case = Case(node("DOWN", reason="Not responding"), host(), replace(CLUSTER, return_to_service=value))
     assert [evidence for _cause, evidence in causes(case)] == [text]
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("Low RealMemory (reported:1000 < 100.00% of configured:2000)", "refused"),
+        ("gres/gpu count reported lower than configured (1 < 2)", "refused"),
+        ("Reboot ASAP", "reboot-waits"),
+        ("ResumeTimeout reached", "reboot-timeout"),
+        ("Not responding", "unknown"),
+    ],
+)
+def test_a_reason_alone_tells_a_cause(reason: str, cause: str) -> None:
+    """Only some reasons are those of a refused registration."""
+    assert by_reason(reason, "Slurm").name == cause
