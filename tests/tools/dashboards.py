@@ -463,6 +463,8 @@ QUEUE = Dashboard(
 OF_JOBS = "user_account_partition:gpus_"
 ALLOCATED, MEASURED, USED = (f"{OF_JOBS}{name}:sum" for name in ("allocated", "measured", "used"))
 JOB_LABELS = "slurmjobid, user, account, partition"
+BY_FAULT = 'reason=~"hw_.*|sw_thermal_slowdown"'
+"""Not by the power limit of a GPU under full load."""
 BY_RULES = "GPUs with several jobs count once (docs/admin/gpu-hours.md)."
 
 
@@ -504,7 +506,7 @@ GPU_USE = Dashboard(
                 "Alerts say what to do (docs/admin/alerts.md).",
                 Query(counted(f"{chosen('DCGM_FI_DEV_ECC_DBE_VOL_TOTAL')} > 0"), "memory errors", steps=BROKEN),
                 Query(
-                    counted(f"count by (instance, gpu) ({chosen('gpucluster_gpu_slowed')} == 1)"),
+                    counted(f"count by (instance, gpu) ({chosen('gpucluster_gpu_slowed', BY_FAULT)} == 1)"),
                     "slowed",
                     steps=WRONG,
                 ),
