@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Stand-ins for sacct and sacctmgr over records in a file, and a real Prometheus with known values.
 
-The stand-ins choose records as slurmdbd does (`as_mysql_jobacct_process.c`): the number of an array is that of all its
-tasks, and of several runs of a job the newest one that matches is changed.
+The stand-ins choose records as slurmdbd does (`as_mysql_jobacct_process.c`, and so seen with slurmdbd 22.05.8): the
+number of an array is that of all its tasks, and of several runs of a job the newest one counts, with times or without.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class Accounting:
         return found
 
     def add(self, number: int, start: int, end: int | None, tres: str, **more: Any) -> None:
-        """Add a run of a job; without an end it still runs. more: `name` for tasks of arrays, `eligible`, `comment`."""
+        """Add a run of a job; without an end it still runs, with a start of 0 it waits.
+
+        more: other values than usual, such as `name` for tasks of arrays, `eligible`, `comment`.
+        """
         record: dict[str, Any] = {
             "name": str(number),
             "user": "ann",
@@ -73,28 +76,39 @@ def _time(text: str) -> int:
     return int(text[3:])
 
 
-def _show(records: Sequence[Mapping[str, Any]], options: Mapping[str, str]) -> None:
-    begin, end = _time(options["starttime"]), _time(options["endtime"])
-    for record in records:
-        if options["state"] == "R":
-            wanted = record["start"] < end and (not record["end"] or record["end"] > begin)
-        else:
-            wanted = record["end"] and begin <= record["end"] <= end
-        if wanted:
-            values = [record["name"], record["number"], record["start"], record["end"] or "Unknown", record["elapsed"]]
-            values += [record[name] for name in ("user", "account", "partition", "tres", "comment")]
-            print("|".join(map(str, values)))
+def _newest(records: Sequence[dict[str, Any]], job: str) -> list[dict[str, Any]]:
+    found = {}
+    for record in sorted(records, key=lambda record: record["eligible"]):
+        array = record["name"].split("_")[0] if "_" in record["name"] else ""
+        if record["name"] == job if re.search("[_+]", job) else job in (str(record["number"]), array):
+            found[record["number"]] = record
+    return [*found.values()]
+
+
+def _show(records: Sequence[dict[str, Any]], options: Mapping[str, str]) -> None:
+    if "jobs" in options:
+        chosen = [record for job in options["jobs"].split(",") for record in _newest(records, job)]
+    else:
+        begin, end = _time(options["starttime"]), _time(options["endtime"])
+        running = options["state"] == "R"
+        chosen = [
+            record
+            for record in records
+            if (
+                record["start"] and record["start"] < end and (not record["end"] or record["end"] > begin)
+                if running
+                else record["end"] and begin <= record["end"] <= end
+            )
+        ]
+    for record in chosen:
+        values = [record["name"], record["number"], record["start"] or "Unknown", record["end"] or "Unknown"]
+        values += [record[name] for name in ("elapsed", "user", "account", "partition", "tres", "comment")]
+        print("|".join(map(str, values)))
 
 
 def _modify(records: list[dict[str, Any]], options: Mapping[str, str]) -> list[dict[str, Any]]:
-    begin, end = _time(options["starttime"]), _time(options["endtime"])
-    job, changed = options["jobid"], {}
-    for record in sorted(records, key=lambda record: record["eligible"]):
-        array = record["name"].split("_")[0] if "_" in record["name"] else ""
-        named = record["name"] == job if re.search("[_+]", job) else job in (str(record["number"]), array)
-        if named and record["eligible"] < end and (not record["end"] or record["end"] >= begin):
-            changed[record["number"]] = record  # the newest of the runs of a job
-    for record in changed.values():
+    changed = _newest(records, options["jobid"])
+    for record in changed:
         record["comment"] = options["AdminComment"]
     print(" Modified jobs..." if changed else " Nothing modified")
     return records

@@ -109,7 +109,7 @@ def loaded(start: int, end: int, used: float | None, memory: float = 12, share: 
 
 
 def test_lines_of_known_loads(controller: Controller, tmp_path: Path) -> None:
-    """Each kind of job gets a line that says what its GPUs did, in one run of one sacct and one query."""
+    """Each kind of job gets a line that says what its GPUs did, with two calls of sacct and one query."""
     add, end = controller.accounting.add, START + 8 * HOUR
     add(7, START, end, "billing=8,cpu=8,gres/gpu:h100=2,gres/gpu=2,mem=1G,node=1")
     add(8, START, end, "cpu=1,gres/gpu=1,node=1")
@@ -143,7 +143,7 @@ def test_lines_of_known_loads(controller: Controller, tmp_path: Path) -> None:
         "14": "the site's",
         "15": f"gpus: used 90 % of 8 h on 1 GPU ({MODEL}), memory 12 of 80 GiB, shared with other jobs",
     }
-    assert controller.accounting.count_calls("sacct") == 1
+    assert controller.accounting.count_calls("sacct") == 2
     assert (controller.state["written"], controller.state["until"]) == (6, end + 80)
 
 
@@ -155,16 +155,18 @@ def test_a_job_too_short_for_a_sample_says_so(controller: Controller, tmp_path: 
 
 
 def test_runs_of_one_number_have_their_own_lines(controller: Controller, tmp_path: Path) -> None:
-    """A requeued job, an array whose last task has the number of the array, and a heterogeneous job."""
+    """Requeued jobs, an array whose last task has the number of the array, and a heterogeneous job."""
     add, second, end = controller.accounting.add, START + HOUR + 60, START + 2 * HOUR
     add(7, START, START + HOUR, "gres/gpu=1")
-    add(7, second, end, "gres/gpu=1")
+    add(7, 0, None, "", eligible=second)
+    add(8, START, START + HOUR, "gres/gpu=1")
+    add(8, second, end, "gres/gpu=1")
     add(21, START, end, "gres/gpu=1", name="20_1")
     add(20, START, end, "gres/gpu=1", name="20_2")
     add(30, START, end, "gres/gpu=1", name="30+0")
     add(31, START, end, "gres/gpu=1", name="30+1")
-    first = on_gpu(7, "0", loaded(START, START + HOUR, 10))
-    again = on_gpu(7, "0", loaded(second, end, 80), node="n2")
+    first = on_gpu(8, "0", loaded(START, START + HOUR, 10))
+    again = on_gpu(8, "0", loaded(second, end, 80), node="n2")
     series = {**first, **again}
     for place, (job, used) in enumerate([(21, 21), (20, 22), (30, 30), (31, 31)]):
         series |= on_gpu(job, str(place + 1), loaded(START, end, used))
@@ -172,12 +174,11 @@ def test_runs_of_one_number_have_their_own_lines(controller: Controller, tmp_pat
         assert controller.lines(server, START + HOUR + 200) == 0
         first_line = controller.accounting.comments()
         assert controller.lines(server, end + 200) == 0
-    assert first_line[f"7 {START}"].startswith("gpus: used 10 % of 60 min")
-    assert first_line[f"7 {second}"] == ""
-    percentages = {name: text.split()[2] for name, text in controller.accounting.comments().items()}
+    # The newest record of a job is not that of the run which has ended, and slurmdbd would change it.
+    assert {*first_line.values()} == {""}
+    percentages = {name: text.split()[2] for name, text in controller.accounting.comments().items() if text}
     assert percentages == {
-        f"7 {START}": "10",
-        f"7 {second}": "80",
+        f"8 {second}": "80",
         f"20_1 {START}": "21",
         f"20_2 {START}": "22",
         f"30+0 {START}": "30",
@@ -240,7 +241,8 @@ def test_nothing_is_lost_while_slurmdbd_is_down(controller: Controller, tmp_path
 
 def test_a_record_that_cannot_be_changed_is_tried_again_and_counted(controller: Controller, tmp_path: Path) -> None:
     end = START + HOUR
-    controller.accounting.add(7, START, end, "gres/gpu=1", eligible=end)  # no time of its matches
+    controller.accounting.add(7, START, end, "gres/gpu=1")
+    (tmp_path / "bin/sacctmgr").write_text(f"#!/bin/sh\necho sacctmgr >>{tmp_path}/calls; exit 1\n")
     with prometheus(tmp_path, on_gpu(7, "0", loaded(START, end, 50))) as server:
         assert [controller.lines(server, end + after) for after in (200, 260, 900)] == [1, 1, 1]
         assert controller.accounting.count_calls("sacctmgr") == 3

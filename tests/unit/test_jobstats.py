@@ -111,10 +111,10 @@ def test_json(jobstats: ModuleType, sacct: Path, capsys: pytest.CaptureFixture[s
 def test_a_job_without_a_line(jobstats: ModuleType, end: str, comment: str, text: str) -> None:
     """It is not shown as one that used nothing."""
     line = f"7|ann|physics|gpu|RUNNING|0:0|{START}|{end}|60|1440|n1|8|00:00:00|cpu=8,gres/gpu=2,mem=16G||{comment}\n"
-    (job,) = jobstats.jobs(line, END)
-    shown = dict(jobstats.rows(job))
+    shown = dict(jobstats.rows(jobstats.jobs(line, END)[0]))
     assert shown["GPUs"] == text
-    assert (job["cpu_seconds"] is None) == (end == "Unknown")
+    # Nobody has measured the processors either.
+    assert shown["CPUs"] == f"8 CPUs, use {'is known at the end' if end == 'Unknown' else 'not measured'}"
 
 
 def test_a_running_job(jobstats: ModuleType) -> None:
@@ -122,7 +122,7 @@ def test_a_running_job(jobstats: ModuleType) -> None:
     shown = dict(jobstats.rows(jobstats.jobs(line, END)[0]))
     assert shown["State"] == "RUNNING"
     assert shown["Ran"] == "2026-02-10 10:00 to now, 60 s"
-    assert shown["CPUs"] == "1 CPU; use is known at the end"
+    assert shown["CPUs"] == "1 CPU, use is known at the end"
     assert shown["Memory"] == "of 500.0 MiB, use is known at the end"
     assert "GPUs" not in shown
 

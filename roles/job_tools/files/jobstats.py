@@ -107,8 +107,8 @@ def job_of(record: Mapping[str, str], now: float) -> dict[str, Any]:
         "time_limit_seconds": 60 * limit or None,
         "nodes": record["NodeList"],
         "cpus": cpus,
-        # Slurm sums up the steps when they end.
-        "cpu_seconds": busy if end and elapsed else None,
+        # Slurm sums up the steps when they end. Without a plugin that measures (JobAcctGatherType) there is no value.
+        "cpu_seconds": busy if end and busy else None,
         "memory_bytes": amount(resources.get("mem", "")) or None,
         "memory_used_bytes": None,
         "gpus": gpus,
@@ -168,7 +168,7 @@ def cpu_text(job: Mapping[str, Any]) -> str:
     """How much of the processors was used."""
     had = f"{job['cpus']} CPUs" if job["cpus"] != 1 else "1 CPU"
     if job["cpu_seconds"] is None:
-        return f"{had}; use is known at the end"
+        return f"{had}, use {'not measured' if job['end'] else 'is known at the end'}"
     return f"{100 * job['cpu_seconds'] / max(1, job['cpus'] * job['elapsed_seconds']):.0f} % of {had}"
 
 

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lines about GPUs of jobs on this release of Slurm: slurmdbd keeps each in the record of its run of its job.
+"""The lines about GPUs of jobs on this release of Slurm: slurmdbd keeps each in the record of its job.
 
 The GPU is the stand-in of the scenario. The cluster has no key `monitoring`, so that a stand-in for Prometheus answers
 that it has no values; tests/unit/test_gpu_hours.py has a real one. What counts here is which record gets a line.
@@ -88,7 +88,7 @@ def write_lines(lab: Lab, head: str) -> None:
     lab.command(head, f"python3 {PLACE}/run.py lines")
 
 
-def test_each_run_of_a_job_has_its_line(lab: Lab, head: str) -> None:
+def test_each_job_has_its_line(lab: Lab, head: str) -> None:
     single = submit(lab, head, "", "sleep 2")
     array = submit(lab, head, "--array=1-2", "sleep 2")
     wait_for_states(lab, head, single, "COMPLETED")
@@ -116,9 +116,9 @@ def test_a_requeued_job_gets_no_line_for_the_run_that_comes(lab: Lab, head: str)
         lab.command(head, f"sleep 2; scontrol requeuehold {job}")
         wait_for_states(lab, head, job, "REQUEUED")
         write_lines(lab, head)
-        found = records(lab, head, job)
-        assert found.pop(f"{job} REQUEUED")[0].lower().startswith("gpus: too short for a sample, ")
-        assert [comment for comments in found.values() for comment in comments if comment] == []
+        comments = records(lab, head, job)
+        assert f"{job} REQUEUED" in comments
+        assert [comment for found in comments.values() for comment in found if comment] == []
     finally:
         lab.command(head, f"scancel {job}")
 
