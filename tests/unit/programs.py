@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
@@ -21,10 +21,10 @@ StandIn = Callable[[str, str], None]
 def load(path: str) -> ModuleType:
     """A program as a module, by its path below roles/: Python cannot import a role's file by a name."""
     program = ROLES / path
-    loader = SourceFileLoader(program.stem, str(program))
-    spec = importlib.util.spec_from_loader(program.stem, loader)
+    loader = SourceFileLoader(program.stem, str(program))  # it also accepts a name without `.py`
+    spec = spec_from_loader(program.stem, loader)
     assert spec
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[program.stem] = module  # where its dataclasses find the names of their types
+    module = module_from_spec(spec)
+    sys.modules.setdefault(program.stem, module)  # dataclasses want it
     loader.exec_module(module)
     return module

@@ -333,6 +333,17 @@ def test_the_file_is_replaced_at_once_and_everybody_can_read_it(node: Node) -> N
     assert [path.name for path in node.directory.glob("*.prom*")] == ["gpu.prom"]
 
 
+@pytest.mark.parametrize("name", [".gpu.prom.new", "gpu.prom"])
+def test_a_link_in_the_directory_of_another_user_is_not_followed(node: Node, name: str) -> None:
+    """The directory belongs to the user of node-exporter on some hosts."""
+    victim = node.directory / "shadow"
+    victim.write_text("root:*:1\n")
+    (node.directory / name).symlink_to(victim)
+    node.collect()
+    assert victim.read_text() == "root:*:1\n"
+    assert not node.textfile.is_symlink()
+
+
 def test_each_series_has_its_help_and_type_once(node: Node) -> None:
     node.prolog(7, "0")
     node.collect()
