@@ -84,7 +84,7 @@ yamllint: $(ready)
 	yamllint --strict $(files)
 
 # All *.py, and programs without a suffix.
-ruff: files = . $(shell git grep -lE '^\#!/usr/bin/env python' -- tests/tools tests/device 'roles/*/files/*' ':!*.py')
+ruff: files = . $(shell git grep -lE '^\#!/usr/bin/env python' -- tests/tools tests/device roles ':!*.py')
 ruff: $(ready)
 	ruff check $(files)
 	ruff format --check $(files)
