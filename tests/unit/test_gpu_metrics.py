@@ -351,7 +351,9 @@ def test_each_series_has_its_help_and_type_once(node: Node) -> None:
     names = [name for name, _labels, _value in samples(text)]
     kinds = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE"))
     assert [name for i, name in enumerate(names) if name not in names[:i]] == [*kinds]
-    counters = {f"DCGM_FI_DEV_ECC_{kind}_VOL_TOTAL" for kind in ("SBE", "DBE")} | {"gpucluster_gpu_query_failures_total"}
+    counters = {f"DCGM_FI_DEV_ECC_{kind}_VOL_TOTAL" for kind in ("SBE", "DBE")} | {
+        "gpucluster_gpu_query_failures_total"
+    }
     assert {name for name, kind in kinds.items() if kind == "counter"} == counters
     # The names of a series are together, as the format demands.
     assert len([1 for a, b in zip(["", *names], names) if a != b]) == len(kinds)
