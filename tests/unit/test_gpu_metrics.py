@@ -338,6 +338,17 @@ def test_the_file_is_replaced_at_once_and_everybody_can_read_it(node: Node) -> N
     assert [path.name for path in node.directory.glob("*.prom*")] == ["gpu.prom"]
 
 
+@pytest.mark.parametrize("name", [".gpu.prom.new", "gpu.prom"])
+def test_a_link_in_the_directory_of_another_user_is_not_followed(node: Node, name: str) -> None:
+    """The directory belongs to the user of node-exporter on some hosts."""
+    victim = node.directory / "shadow"
+    victim.write_text("root:*:1\n")
+    (node.directory / name).symlink_to(victim)
+    node.collect()
+    assert victim.read_text() == "root:*:1\n"
+    assert not node.textfile.is_symlink()
+
+
 def test_each_series_has_its_help_and_type_once(node: Node) -> None:
     node.prolog(7, "0")
     node.collect()
@@ -345,7 +356,10 @@ def test_each_series_has_its_help_and_type_once(node: Node) -> None:
     names = [name for name, _labels, _value in samples(text)]
     kinds = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE"))
     assert [name for i, name in enumerate(names) if name not in names[:i]] == [*kinds]
-    assert {name for name, kind in kinds.items() if kind == "counter"} == {"gpucluster_gpu_query_failures_total"}
+    counters = {f"DCGM_FI_DEV_ECC_{kind}_VOL_TOTAL" for kind in ("SBE", "DBE")} | {
+        "gpucluster_gpu_query_failures_total"
+    }
+    assert {name for name, kind in kinds.items() if kind == "counter"} == counters
     # The names of a series are together, as the format demands.
     assert len([1 for a, b in zip(["", *names], names) if a != b]) == len(kinds)
 
