@@ -315,6 +315,7 @@ class Removal:
     secrets: list[str]
     files: list[str]
     directories: list[str]
+    empty_directories: list[str]
     kept: dict[str, str]
     """The settings of services whose packages the site has installed: they go on without these."""
 
@@ -365,6 +366,7 @@ def removal(host: RunHost) -> Removal:
             *(f"{PROGRAMS}/{name}" for name in programs),
         ],
         directories=[] if SERVER in wanted else [DIRECTORY],
+        empty_directories=[os.path.dirname(path) for name, path in DROP_INS.items() if name not in wanted],
         kept={name: path for name, path in DROP_INS.items() if path in lost and name not in ended},
     )
 
