@@ -97,6 +97,7 @@ PLACES: dict[str, str] = {
     "roles/job_tools/files/sbuild.sh": AS_USER,
     "roles/pyxis/files/proof.sh": RANDOM,
     "roles/slurm_health/files/checks/filesystems": RANDOM,
+    "roles/slurm_metrics/files/slurm-metrics": "test_slurm_metrics.py",
     "roles/slurmctld/templates/job_script.sh.j2": f"{ROOTS}; {RANDOM}",
     "roles/slurmctld/templates/logrotate.j2": "test_log_of_slurm",
     "roles/validate/templates/mpi.sh.j2": RANDOM,

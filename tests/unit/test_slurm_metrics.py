@@ -363,6 +363,15 @@ def test_old_values_do_not_stay(run: Any, metrics: ModuleType) -> None:
     assert not file.exists()
 
 
+def test_no_link_is_followed(run: Any, metrics: ModuleType, tmp_path: Path) -> None:
+    (secret := tmp_path / "secret").write_text("secret")
+    for name in ("slurm.prom", ".slurm.prom.new"):
+        (metrics.DIRECTORY / name).symlink_to(secret)
+    assert run("22.05", "cluster")["slurm_metrics_cluster_success"] == 1
+    assert secret.read_text() == "secret"
+    assert not (metrics.DIRECTORY / "slurm.prom").is_symlink()
+
+
 def test_two_runs_at_once(run: Any, metrics: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     before = run("22.05", "cluster", "--all")
     with open(metrics.LOCKS / "metrics-cluster", "w") as lock:
