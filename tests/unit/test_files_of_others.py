@@ -85,6 +85,7 @@ PLACES: dict[str, str] = {
     "roles/backup/files/slurm_backup.py": "test_state_that_is_saved, test_state_that_is_restored",
     "roles/job_tools/files/nvcrlogin.py": AS_USER,
     "roles/slurm_health/files/health.py": "test_locks_of_programs",
+    "roles/slurm_metrics/files/slurm-gpu-hours": f"{ROOTS}; test_gpu_hours.py",
     "roles/slurm_metrics/files/slurm-gpu-metrics": f"{ROOTS}; test_gpu_metrics.py",
     "roles/slurm_metrics/files/token.py": ROOTS,
     # Scripts and settings.

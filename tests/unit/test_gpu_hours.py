@@ -283,6 +283,18 @@ def test_a_standby_writes_nothing(controller: Controller, tmp_path: Path) -> Non
     assert not (tmp_path / "gpu-hours.prom").exists()
 
 
+def test_no_link_of_the_user_of_node_exporter_is_followed(controller: Controller, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (tmp_path / ".gpu-hours.prom.new").symlink_to(victim)
+    assert controller.lines(NOBODY, START) == 0
+    assert victim.read_text() == "kept"
+    written = tmp_path / "gpu-hours.prom"
+    assert not written.is_symlink()
+    assert written.stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "state/gpu-hours.json").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_controller_that_takes_over_begins_an_hour_ago(controller: Controller, tmp_path: Path) -> None:
     controller.accounting.add(6, START, START + 60, "gres/gpu=1")
     controller.accounting.add(7, START, START + 3 * HOUR, "gres/gpu=1")
