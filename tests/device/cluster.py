@@ -168,6 +168,16 @@ class Cluster:
         """The state of the node."""
         return field(self.node(), "State")
 
+    def start_job(self, *command: str) -> None:
+        """Start a job of an ordinary user with one GPU, without waiting for its end."""
+        srun = ("srun", "--quiet", "--immediate=20", "--chdir=/tmp", "--mem=0", "--gres=gpu:1", "--job-name=started")
+        self._start("srun", *srun, *command, user=USER)
+
+    def end_job(self) -> None:
+        """End this job, and wait for its srun."""
+        self.root.answer("scancel", "--name=started", f"--user={USER}")
+        self._stop("srun")
+
     def job(self, *command: str, gres: str = "gpu:1", seconds: float = 60) -> Answer:
         """Run a job of an ordinary user, and return its answer."""
         wanted = [f"--gres={gres}"] if gres else []

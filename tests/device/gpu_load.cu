@@ -9,15 +9,18 @@
  *     gpu_load memory             copies within the GPU's memory: GB/s, bytes read and written
  *     gpu_load copies             copies from pinned memory of the host and back: GB/s in each direction
  *     gpu_load matrix LIBRARY     multiplies two bf16 matrices of 8192 x 8192 with random elements, by libcublas: TFLOP/s
+ *     gpu_load busy PERCENT SECONDS    holds the GPU, and computes in a part of each second
  *
  * 1 GB is 10^9 bytes. The figures are the mean of all timed repetitions, after three that warm up.
  */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 static const int WARM_UP = 3, REPEAT = 10;
 
@@ -174,6 +177,46 @@ static int matrix(const char *device, const char *path)
     return 0;
 }
 
+__global__ void spin(unsigned long long nanoseconds)
+{
+    unsigned long long start, now;
+
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now - start < nanoseconds);
+}
+
+static double seconds_now()
+{
+    timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+static int busy(const char *device, int percent, int seconds)
+{
+    const double start = seconds_now();
+    double computed = 0;
+
+    TRY(cudaFree(nullptr)); /* A process on the GPU, even if it never computes. */
+    for (int i = 1; i <= seconds; i++) {
+        if (percent > 0) {
+            const double before = seconds_now();
+            spin<<<1, 1>>>(percent * 10000000ull);
+            TRY(cudaGetLastError());
+            TRY(cudaDeviceSynchronize());
+            computed += seconds_now() - before;
+        }
+        const double rest = start + i - seconds_now();
+        if (rest > 0)
+            usleep((useconds_t)(rest * 1e6));
+    }
+    printf("{\"device\": \"%s\", \"seconds\": %.1f, \"computed\": %.1f}\n", device, seconds_now() - start, computed);
+    return 0;
+}
+
 int main(int count, char **words)
 {
     const char *load = count > 1 ? words[1] : "";
@@ -188,6 +231,8 @@ int main(int count, char **words)
         return copies(gpu.name);
     if (!strcmp(load, "matrix") && count == 3)
         return matrix(gpu.name, words[2]);
-    fprintf(stderr, "usage: gpu_load compute|memory|copies|matrix LIBRARY\n");
+    if (!strcmp(load, "busy") && count == 4)
+        return busy(gpu.name, atoi(words[2]), atoi(words[3]));
+    fprintf(stderr, "usage: gpu_load compute|memory|copies|matrix LIBRARY|busy PERCENT SECONDS\n");
     return 2;
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import loads
 import machine
 import recording
 import stand_ins
-from cluster import Cluster, field
+from cluster import USER, Cluster, field
 from root import NODE, Root
 from steps import AbsentError, Answer, StepError, Steps, wait_for
 
@@ -36,6 +37,12 @@ BROKEN = {
 RESUMED = 10
 """Seconds after which a node that is resumed has to be IDLE."""
 WRAPPER = "/usr/local/sbin/nvidia-smi"
+METRICS = "/collection/roles/slurm_metrics/files/slurm-gpu-metrics"
+TEXTFILE = "/var/lib/prometheus/node-exporter/gpu.prom"
+USED = "slurm_job_utilization_gpu"
+SHOWN = ("gpucluster_gpu_processes", "DCGM_FI_DEV_POWER_USAGE", "gpucluster_gpu_query_seconds")
+SHARES = {100: (90, 100), 30: (15, 45), 0: (0, 5)}
+"""Percentages of each second in which a load computes, and the lowest and highest mean of the series for it."""
 QUERY = "index,pci.bus_id,name,memory.total,mig.mode.current,driver_version"
 
 
@@ -83,6 +90,7 @@ class Check:
             take("record of the job", self.accounted)
             for name in ("compute", "memory", "copies", "matrix"):
                 take(name, lambda name=name: self.load(name))
+            take("use of the GPU", self.use)
             take("health check", self.healthy)
             for name in BROKEN:
                 take(f"broken nvidia-smi: {name}", lambda name=name: self.broken(name))
@@ -331,6 +339,54 @@ class Check:
         else:
             answer = self.steps.command(command, 60)
         return f"{loads.shown(answer)}, {'in a job' if in_job else 'not in a job, since no node has become IDLE'}"
+
+    # -- who uses the GPU ----------------------------------------------------------------------------------------------
+
+    def series(self) -> list[tuple[str, dict[str, str], float]]:
+        """What slurm-gpu-metrics writes now: names, labels and values."""
+        self.root.answer("python3", METRICS)
+        rows = re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", self.root.read(TEXTFILE), re.MULTILINE)
+        return [(name, dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)) for name, labels, value in rows]
+
+    def use(self) -> str:
+        """The series of a job that holds the GPU and computes for a known part of each second, and those after it."""
+        self.needs_node()
+        if not self.machine.stand_ins and not self.program.exists():
+            raise AbsentError("gpu_load was not built")
+        self.root.inner(TEXTFILE).parent.mkdir(parents=True, exist_ok=True)
+        before = self.series()
+        figures = [f"{self.root.read('/run/gpucluster-slurm/gpu-devices').strip() or 'no list of slurmd'}"]
+        if held := [row for row in before if row[0] == "gpucluster_gpu_allocated" and row[2]]:
+            raise StepError(f"allocated before the job: {held}")
+        for share, (lowest, highest) in SHARES.items():
+            figures.append(self.used(share, lowest, highest))
+        return "; ".join(figures)
+
+    def used(self, share: int, lowest: int, highest: int) -> str:
+        """The figures of one load. Raises StepError if they are not between the limits, or name another job."""
+        found = []
+        self.cluster.start_job("env", "LD_LIBRARY_PATH=/opt/cublas", loads.PROGRAM, "busy", str(share), "60")
+        try:
+            time.sleep(3)
+            for i in range(6):
+                found.append(self.series())
+                time.sleep(0.37 * (i % 3))  # not in step with the load
+        finally:
+            self.cluster.end_job()
+        jobs = [[(labels, value) for name, labels, value in rows if name == USED] for rows in found]
+        if any(len(job) != 1 or (job[0][0]["user"], job[0][0]["shared"]) != (USER, "0") for job in jobs):
+            raise StepError(f"{share} %: {jobs}")
+        mean = sum(job[0][1] for job in jobs) / len(jobs)
+        flat = [row for rows in found for row in rows]
+        values = {name: max((value for own, _labels, value in flat if own == name), default=0) for name in SHOWN}
+        shown = ", ".join(f"{name.rpartition('gpu_')[2] or name} {value:g}" for name, value in values.items())
+        figures = f"{share} %: mean {mean:.0f} %, {shown}"
+        # In a PID namespace, nvidia-smi may show no process, and then samples are all there is.
+        if not lowest <= mean <= highest and (share != 30 or values["gpucluster_gpu_processes"]):
+            raise StepError(figures)
+        if not wait_for(lambda: not [row for row in self.series() if row[0] == USED], 10):
+            raise StepError(f"{figures}; the job has the GPU after its end")
+        return figures
 
     # -- the health check ----------------------------------------------------------------------------------------------
 

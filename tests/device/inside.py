@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import yaml
 from ansible.module_utils import basic
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
@@ -111,6 +112,8 @@ def configure(given: Any) -> Any:
         "MailProg": "/usr/bin/true",
         # `check` starts the health check itself.
         "HealthCheckInterval": 0,
+        "Prolog": f"{CONF}/slurm-prolog",
+        "Epilog": f"{CONF}/slurm-epilog",
     }
     cgroup_conf = fixed(CGROUP)
     if not given["cgroups"]:
@@ -138,8 +141,13 @@ def configure(given: Any) -> Any:
         "gres.conf": render.gres_lines(nodes, hardware),
         "cgroup.conf": render.slurm_conf(cgroup_conf),
     }
+    source = (COLLECTION / "roles/slurmctld/templates/job_script.sh.j2").read_text()
+    template = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True).from_string(source)
+    for stage in ("prolog", "epilog"):
+        files[f"slurm-{stage}"] = template.render(stage=stage, scripts=[], gpu_map=True)
     for name, text in files.items():
         (CONF / name).write_text(text)
+        (CONF / name).chmod(0o755 if name in ("slurm-prolog", "slurm-epilog") else 0o644)
     _health(health_environment(nodes, hardware, {})[given["node"]])
     return files
 

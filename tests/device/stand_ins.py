@@ -39,15 +39,18 @@ if " ".join(words) in answers:
     print(answers[" ".join(words)])
     sys.exit()
 os.environ.setdefault("NVML_STAND_IN", "/etc/nvml-stand-in")
+os.environ.setdefault("NVIDIA_SMI_STAND_IN_LOADS", "/tmp/stand-in-loads")
 exec(compile(LAB, "nvidia_smi.py", "exec"))
 """
 LOAD = """#!/bin/sh
-# A stand-in for gpu_load: it prints figures of the same form, which mean nothing.
+# A stand-in for gpu_load: it prints figures of the same form, which mean nothing. The stand-in for nvidia-smi shows the
+# load of `busy`.
 case $1 in
   compute) echo '{"device": "stand-in", "elements": 0, "wrong": 0}' ;;
   memory) echo '{"device": "stand-in", "bytes": 0, "gb_per_s": 0}' ;;
   copies) echo '{"device": "stand-in", "bytes": 0, "to_gpu_gb_per_s": 0, "to_host_gb_per_s": 0}' ;;
   matrix) echo '{"device": "stand-in", "size": 0, "tflop_per_s": 0}' ;;
+  busy) echo "0 $2 1" >/tmp/stand-in-loads; trap 'rm -f /tmp/stand-in-loads' EXIT; sleep "$3" ;;
 esac
 """
 INFORMATION = f"""Model: 		 {GPU}

@@ -51,6 +51,7 @@ TITLES = {
     "accounting": "Accounting",
     "servers": "Disks and backups",
     "hosts": "Hosts",
+    "gpus": "GPUs",
     "metrics": "The metrics themselves",
 }
 """The headings by the name of the group."""
@@ -67,6 +68,11 @@ OTHER_CAUSES = {
     "updates": "doctor has a [section](doctor.md#updates) of its own",
     "key-age": "an old key works",
     "metrics": "doctor needs no metrics",
+    "gpu-idle": "doctor does not judge what jobs do",
+    "gpu-memory": "the health check drains the node, and doctor shows its reason",
+    "gpu-hot": "doctor does not measure",
+    "gpu-slowed": "doctor does not measure",
+    "gpu-query": "the health check drains the node, and doctor shows its reason",
 }
 """The causes that doctor does not have, each with the reason."""
 

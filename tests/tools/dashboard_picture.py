@@ -133,6 +133,7 @@ TIMES = (
     (1e-6, " µs"),
 )
 NUMBERS = ((1e9, " Bil"), (1e6, " Mil"), (1e3, " K"), (1.0, ""))
+MEMORY = ((1024.0**2, " TiB"), (1024.0, " GiB"), (1.0, " MiB"))
 RATES = ((1e9, " GB/s"), (1e6, " MB/s"), (1e3, " kB/s"), (1.0, " B/s"))
 
 
@@ -140,6 +141,10 @@ def shown(value: float, unit: str, now: float = 0) -> str:
     """A value in a unit of Grafana. now: for times, which are shown as a distance from it."""
     by_unit: dict[str, Callable[[], str]] = {
         "percentunit": lambda: f"{rounded(100 * value)}%",
+        "percent": lambda: f"{rounded(value)}%",
+        "celsius": lambda: f"{rounded(value)} °C",
+        "watt": lambda: f"{rounded(value)} W",
+        "mbytes": lambda: scaled(value, MEMORY),
         "s": lambda: scaled(value, TIMES),
         "µs": lambda: scaled(value / 1e6, TIMES),
         "Bps": lambda: scaled(value, RATES),

@@ -458,7 +458,114 @@ QUEUE = Dashboard(
     ),
 )
 
-DASHBOARDS = (CLUSTER, HOSTS, QUEUE)
+# GPUs and the jobs on them.
+
+OF_JOBS = "user_account_partition:gpus_"
+ALLOCATED, MEASURED, USED = (f"{OF_JOBS}{name}:sum" for name in ("allocated", "measured", "used"))
+JOB_LABELS = "slurmjobid, user, account, partition"
+BY_FAULT = 'reason=~"hw_.*|sw_thermal_slowdown"'
+"""Not by the power limit of a GPU under full load."""
+BY_RULES = "GPUs with several jobs count once (docs/admin/gpu-hours.md)."
+
+
+def gpu_hours(record: str) -> str:
+    """GPU hours of the last week by user and account: a rule has a value each minute."""
+    return f"sum by (user, account) (sum_over_time({record}[7d])) / 60"
+
+
+def by_gpu(title: str, description: str, series: str, unit: str) -> Panel:
+    """A graph of the highest GPUs."""
+    query = Query(highest(f"max by (instance, gpu) ({chosen(series)})"), "{{instance}} {{gpu}}")
+    return graph(title, f"{description} {TEN}".strip(), query, unit=unit)
+
+
+GPU_USE = Dashboard(
+    "gpus",
+    "Slurm: GPUs",
+    "What jobs do with the GPUs that they have, whose GPUs are idle, and GPUs in trouble.",
+    24,
+    (Variable("host", "Host", "gpucluster_gpu_allocated", "instance"),),
+    (
+        row(
+            4,
+            stat(
+                "GPUs of jobs",
+                f"Used is the sum of their utilization. {BY_RULES}",
+                Query(f"sum({ALLOCATED}) or vector(0)", "allocated", "blue"),
+                Query(f"sum({USED}) or vector(0)", "used", "green"),
+            ),
+            stat(
+                "Used part",
+                "Of the GPUs whose utilization is known; MIG instances have none.",
+                Query(f"sum({USED}) / sum({MEASURED})", "now", "green"),
+                unit="percentunit",
+                nothing="No job has GPUs",
+            ),
+            stat(
+                "GPUs in trouble",
+                "Alerts say what to do (docs/admin/alerts.md).",
+                Query(counted(f"{chosen('DCGM_FI_DEV_ECC_DBE_VOL_TOTAL')} > 0"), "memory errors", steps=BROKEN),
+                Query(
+                    counted(f"count by (instance, gpu) ({chosen('gpucluster_gpu_slowed', BY_FAULT)} == 1)"),
+                    "slowed",
+                    steps=WRONG,
+                ),
+                Query(counted(f"{chosen('gpucluster_gpu_query_hanging')} == 1"), "nvidia-smi hangs", steps=BROKEN),
+                width=8,
+            ),
+        ),
+        row(
+            8,
+            graph(
+                "Allocated and used GPUs",
+                BY_RULES,
+                Query(f"sum({ALLOCATED})", "allocated", "blue"),
+                Query(f"sum({USED})", "used", "green"),
+            ),
+            graph(
+                "Idle GPUs of users",
+                "Allocated and not used. The ten highest now.",
+                Query(highest(f"sum by (user) ({MEASURED}{{}}) - sum by (user) ({USED}{{}})"), "{{user}}"),
+            ),
+        ),
+        row(
+            8,
+            table(
+                "GPU hours of the last week",
+                "`slurm-gpu-hours report` has exact hours by Slurm's accounting (docs/admin/gpu-hours.md).",
+                Query(gpu_hours(ALLOCATED), "Allocated"),
+                Query(gpu_hours(MEASURED), "Measured"),
+                Query(gpu_hours(USED), "Used"),
+                labels={"user": "User", "account": "Account"},
+            ),
+            table(
+                "Jobs with idle GPUs",
+                "No kernel has run on these GPUs for half an hour. `jobstats` shows a job after its end.",
+                Query(
+                    f"count by ({JOB_LABELS}) (slurm_job_utilization_gpu < 1"
+                    " and max_over_time(slurm_job_utilization_gpu[30m]) < 1)",
+                    "Idle GPUs",
+                ),
+                labels={"slurmjobid": "Job", "user": "User", "account": "Account", "partition": "Partition"},
+                nothing="No GPU of a job is idle",
+            ),
+            title="Users and jobs",
+        ),
+        row(
+            8,
+            by_gpu("Utilization", "The part of the time in which a kernel ran.", "DCGM_FI_DEV_GPU_UTIL", "percent"),
+            by_gpu("GPU memory in use", "", "DCGM_FI_DEV_FB_USED", "mbytes"),
+            title="Highest GPUs",
+        ),
+        row(
+            8,
+            by_gpu("Temperature", "", "DCGM_FI_DEV_GPU_TEMP", "celsius"),
+            by_gpu("Power", "", "DCGM_FI_DEV_POWER_USAGE", "watt"),
+        ),
+    ),
+)
+
+DASHBOARDS = (CLUSTER, HOSTS, QUEUE, GPU_USE)
 
 
 def files() -> dict[Path, str]:

@@ -51,6 +51,16 @@ OF_NODE_EXPORTER = (
 
 OF_PROMETHEUS = {"ALERTS", "up"}
 
+OF_GPUS = (
+    names("DCGM_FI_DEV_", "ECC_DBE_VOL_TOTAL FB_USED GPU_TEMP GPU_UTIL POWER_USAGE")
+    | names("gpucluster_gpu_", "allocated query_hanging slowed")
+    | {"slurm_job_utilization_gpu"}
+)
+"""Those of slurm-gpu-metrics (docs/design/gpu_use.md)."""
+
+OF_RULES = {f"user_account_partition:gpus_{name}:sum" for name in ("allocated", "measured", "used")}
+"""Those of rules/gpus.yml."""
+
 OF_DASHBOARD_4323 = (
     names("slurm_nodes_", "alloc comp down drain err fail idle maint mix")
     | names(
@@ -72,6 +82,8 @@ def known_series() -> Mapping[str, set[str]]:
         "slurm-metrics": own_series(),
         "node-exporter": OF_NODE_EXPORTER,
         "Prometheus": OF_PROMETHEUS,
+        "slurm-gpu-metrics": OF_GPUS,
+        "rules": OF_RULES,
     }
 
 

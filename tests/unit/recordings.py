@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from sysfs import Memory
@@ -29,6 +30,22 @@ def nvidia_smi(words: tuple[str, ...]) -> tuple[int, str]:
     """Exit status and output of nvidia-smi with these arguments. Raises FileNotFoundError for others than recorded."""
     # The names that tests/device/recording.py gives (`file_name`).
     return answer("nvidia-smi", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(words)).strip("-")[:80].rstrip("-.") or "plain")
+
+
+def query_gpu(fields: Sequence[str]) -> str:
+    """The line of `nvidia-smi --query-gpu=FIELDS --format=csv,noheader,nounits`, from the recording of all fields."""
+    _status, output = answer("nvidia-smi", "query-gpu-all-fields")
+    heading, row = (line.split(", ") for line in output.strip().splitlines())
+    units = {name.partition(" ")[0]: name.partition(" ")[2].strip("[]") for name in heading}
+    values = dict(zip(units, row))
+    return ", ".join(values[field].removesuffix(f" {units[field]}") for field in fields) + "\n"
+
+
+def driver_files() -> dict[str, str]:
+    """What NVIDIA's driver has in /proc/driver, by path below it."""
+    files = json.loads((H200 / "tree.json").read_text())
+    start = "proc/driver/"
+    return {path[len(start) :]: text for path, text in files.items() if path.startswith(start)}
 
 
 def slurm(name: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import MEASURED, OWNED, SAID, UNKNOWN
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.node_facts import XIDS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_causes import SERVER_CAUSES
 
 pytestmark = pytest.mark.once
@@ -104,6 +105,11 @@ def test_causes_in_expressions_are_those_of_doctor() -> None:
     causes = {cause for word in named for cause in word.split("|")}
     assert causes
     assert causes <= OF_DOCTOR
+
+
+def test_xids_are_those_of_doctor() -> None:
+    numbers = re.findall(r"XID_ERRORS == (\d+)", alerts()["GpuclusterGpuXid"]["expr"])
+    assert "|".join(numbers) == XIDS
 
 
 def test_the_page_is_current(page: Any) -> None:

@@ -87,6 +87,8 @@ PLACES: dict[str, str] = {
     "roles/job_tools/files/nvcrlogin.py": AS_USER,
     "roles/slurm_health/files/health.py": "test_locks_of_programs",
     "roles/slurm_metrics/files/slurm-metrics": "test_slurm_metrics.py",
+    "roles/slurm_metrics/files/slurm-gpu-hours": f"{ROOTS}; test_gpu_hours.py",
+    "roles/slurm_metrics/files/slurm-gpu-metrics": f"{ROOTS}; test_gpu_metrics.py",
     "roles/slurm_metrics/files/token.py": ROOTS,
     # Scripts and settings.
     "roles/enroot/files/enroot-data.sh": AS_USER,

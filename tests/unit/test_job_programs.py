@@ -40,7 +40,7 @@ def run(tmp_path: Path, stage: str, entries: list[dict[str, Any]], **job: str | 
     """Run the program of a stage for a job; return its exit status. The variables of `job` are None to be missing."""
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string((TEMPLATES / "job_script.sh.j2").read_text())
-    text = template.render(stage=stage, scripts=job_scripts(entries, NODES))
+    text = template.render(stage=stage, scripts=job_scripts(entries, NODES), gpu_map=False)
     for path, own in (("/var/lib/gpucluster-slurm", f"{tmp_path}/lib"), ("PATH=", f"PATH={os.environ['PATH']}:")):
         assert path in text
         text = text.replace(path, own)
@@ -159,6 +159,15 @@ def test_a_mail(mail: ModuleType) -> None:
     assert bytes(found).isascii()
 
 
+def test_the_mail_about_the_end_of_a_job_names_jobstats(mail: ModuleType) -> None:
+    ended = {"SLURM_JOB_ID": "7", "SLURM_JOB_EXIT_CODE2": "0:0"}
+    hint = mail.hint_in(f"{mail.MARK}defaults\n", ended)
+    text = mail.message("Job 7", "a@x.org", "slurm@x.org", ended, hint).get_content()
+    assert text == "Job:         7\nExit status: 0:0\n\nWhat it used: jobstats 7\n"
+    assert mail.hint_in("defaults\n", ended) == ""
+    assert mail.hint_in(f"{mail.MARK}defaults\n", {"SLURM_JOB_ID": "7"}) == ""
+
+
 def test_a_mail_without_variables_has_its_subject(mail: ModuleType) -> None:
     assert mail.message("Test", "a@x.org", "slurm@x.org", {}).get_content() == "Test\n"
 
@@ -174,7 +183,9 @@ def test_a_mail_without_variables_has_its_subject(mail: ModuleType) -> None:
 def test_the_sender_is_in_the_settings_of_msmtp(mail: ModuleType, more: dict[str, str], lines: list[str]) -> None:
     environment = jinja2.Environment(trim_blocks=True)
     template = environment.from_string((TEMPLATES / "msmtprc.j2").read_text())
-    text = template.render(host="m", port=25, slurm_mail={"sender": "slurm@x.org", **more}, password_file="/p")
+    given = {"sender": "slurm@x.org", **more}
+    text = template.render(host="m", port=25, slurm_mail=given, password_file="/p", jobstats=True)
+    assert mail.MARK in text
     assert mail.sender_in(text) == "slurm@x.org"
     assert {*lines} <= {*text.splitlines()}
     assert ("tls on" in text) == (more["tls"] != "none")

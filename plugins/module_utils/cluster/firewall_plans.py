@@ -328,12 +328,14 @@ def _rules_of_monitoring(
     listening: Mapping[str | None, list[tuple[str, str]]],
     readers: Collection[str],
 ) -> Iterator[Rule]:
-    """The rules for the host of the key `monitoring`, which asks every host, and for its readers."""
+    """The rules for the host of the key `monitoring`, which asks every host, and for those who ask it."""
     if not groups["monitoring"]:
         return
     yield Rule("node-exporter", ("monitoring",), str(NODE_EXPORTER))
     if host in groups["controllers"]:
         yield Rule("metrics of slurmctld", ("monitoring",), dict(listening[host])["SlurmctldPort"])
+    if host in groups["monitoring"]:
+        yield Rule("Prometheus", ("controllers",), str(PROMETHEUS))
     if host in groups["monitoring"] and readers:
         yield Rule("Prometheus and alertmanager", ("readers",), f"{PROMETHEUS},{ALERTMANAGER}")
 

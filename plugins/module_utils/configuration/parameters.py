@@ -285,6 +285,11 @@ def unread_files(names: Iterable[str], version: str) -> list[Problem]:
     ]
 
 
+def runs_all_scripts(release: str) -> bool:
+    """Whether a release runs each of several Prolog, Epilog and the like, and not only the last."""
+    return release >= SCRIPTS_REPEATED
+
+
 def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list[Problem]:
     """The parameters of a file, or of a line with several, that a release would refuse or ignore.
 
@@ -309,7 +314,7 @@ def problems(file: str, values: Iterable[tuple[str, str]], version: str) -> list
         if key.lower() in seen and file != "plugstack.conf":
             if key.lower() not in _REPEATED:
                 problems_found.append(Problem(key, "is set more than once: Slurm uses the last", IGNORED))
-            elif parameter.name in _SCRIPTS and release < SCRIPTS_REPEATED:
+            elif parameter.name in _SCRIPTS and not runs_all_scripts(release):
                 # A site's own program and one of a role: neither may be lost silently.
                 what = f"is set more than once: Slurm {release} runs only the last, {SCRIPTS_REPEATED}+ all"
                 problems_found.append(Problem(key, what, REFUSED))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import minutes_in
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import runs_all_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import scratch, state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
@@ -25,6 +26,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist
 def site_value(target: Target, key: str, default: Any = None) -> Any:
     """The site's own value of a parameter of slurm.conf, whose keys Slurm compares without case."""
     return next((value for name, value in target.host["slurm_conf"].items() if name.lower() == key.lower()), default)
+
+
+def has_other_scripts(target: Target) -> bool:
+    """Whether Prolog or Epilog has a program of the site or of enroot."""
+    return target.holds(ENROOT) or any(site_value(target, name) for name in ("Prolog", "Epilog"))
 
 
 # -- conditions -------------------------------------------------------------------------------------------------------
@@ -57,6 +63,21 @@ NAMESPACES = Condition(
 ENROOT = Condition("`enroot`", lambda target: "enroot" in target.host["slurm_containers"])
 PROLOGS = Condition("`prologs`", lambda target: bool(target.host["slurm_prologs"]))
 EPILOGS = Condition("`epilogs`", lambda target: bool(target.host["slurm_epilogs"]))
+GPU_MAP = Condition(
+    "`monitoring` and machine types with GPUs, Slurm 23.11 and later",
+    lambda target: (
+        bool(target.host.get("slurm_monitoring"))
+        and "gpu" in target.of_nodes.get("GresTypes", ())
+        and target.platform.sends_scripts
+        and (not target.release or runs_all_scripts(target.release) or not has_other_scripts(target))
+    ),
+)
+PROLOG_PROGRAM = Condition(
+    f"{PROLOGS.text}, or {GPU_MAP.text}", lambda target: target.holds(PROLOGS) or target.holds(GPU_MAP)
+)
+EPILOG_PROGRAM = Condition(
+    f"{EPILOGS.text}, or {GPU_MAP.text}", lambda target: target.holds(EPILOGS) or target.holds(GPU_MAP)
+)
 NODES = Condition("nodes", lambda target: "DefMemPerCPU" in target.of_nodes)
 GRES = Condition("machine types with `gres`", lambda target: "GresTypes" in target.of_nodes)
 REBOOTS = Condition("`RebootProgram`", lambda target: site_value(target, "RebootProgram", "") is not None)

@@ -338,9 +338,25 @@ DEFAULTS: tuple[Default, ...] = (
     ),
     # What the cluster needs is added to the site's own values.
     Default(SLURM, "Prolog", ENROOT_PROLOG, "Directories of enroot for the job.", MAN, when.ENROOT, LAST),
-    Default(SLURM, "Prolog", "slurm-prolog", "The scripts of `prologs`.", MAN, when.PROLOGS, LAST),
+    Default(
+        SLURM,
+        "Prolog",
+        "slurm-prolog",
+        "The scripts of `prologs`, and which job has which GPUs.",
+        MAN,
+        when.PROLOG_PROGRAM,
+        LAST,
+    ),
     Default(SLURM, "Epilog", ENROOT_EPILOG, "Removes the directories of enroot.", MAN, when.ENROOT, LAST),
-    Default(SLURM, "Epilog", "slurm-epilog", "The scripts of `epilogs`.", MAN, when.EPILOGS, LAST),
+    Default(
+        SLURM,
+        "Epilog",
+        "slurm-epilog",
+        "The scripts of `epilogs`, and which job has which GPUs.",
+        MAN,
+        when.EPILOG_PROGRAM,
+        LAST,
+    ),
     Default(
         SLURM,
         "SchedulerParameters",

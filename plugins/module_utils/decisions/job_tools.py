@@ -18,12 +18,15 @@ def files(host: RunHost) -> list[dict[str, str]]:
     """The commands, their defaults, and their completion in bash."""
     config_dir = host.option("enroot", "enroot_config_dir")
     conf = host.text("job_tools", "job-tools.conf.j2", config_dir=config_dir)
-    login = "#!/usr/bin/python3\n" + role_file("job_tools", "nvcrlogin.py")
+    names = ("gpus.py", "jobstats.py", "nvcrlogin.py")
+    gpus, jobstats, login = ("#!/usr/bin/python3\n" + role_file("job_tools", name) for name in names)
     return [
         plain_file("/etc/gpucluster-slurm/job-tools.conf", conf),
         plain_file(f"{SCRIPTS_DIR}/job-tools.sh", role_file("job_tools", "job-tools.sh")),
         program("/usr/local/bin/sbuild.sh", role_file("job_tools", "sbuild.sh")),
         program("/usr/local/bin/srun.sh", role_file("job_tools", "srun.sh")),
+        program("/usr/local/bin/gpus", gpus),
+        program("/usr/local/bin/jobstats", jobstats),
         program("/usr/local/bin/nvcrlogin", login),
         plain_file("/etc/bash_completion.d/gpucluster-job-tools", role_file("job_tools", "completion.bash")),
     ]

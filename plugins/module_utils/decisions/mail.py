@@ -55,7 +55,14 @@ def settings(host: RunHost) -> str:
     relay = str(host["slurm_mail"]["relay"])
     name = re.sub(r"[\]\[]", "", re.sub(":[0-9]+$", "", relay))
     port = re.search("[0-9]+$", relay)
-    return host.text("slurmctld", "msmtprc.j2", host=name, port=port[0] if port else "", password_file=PASSWORD)
+    return host.text(
+        "slurmctld",
+        "msmtprc.j2",
+        host=name,
+        port=port[0] if port else "",
+        password_file=PASSWORD,
+        jobstats=bool("job_tools" in host["slurm_containers"] and host["slurm_database"]),
+    )
 
 
 def password(host: RunHost) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What each host has for the key `monitoring`: node-exporter, the program slurm-metrics and its timers.
+"""What each host has for the key `monitoring`: node-exporter, the programs that write series, and their timers.
 
 The host of Prometheus has more (metrics_server.py).
 """
@@ -13,9 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_names, machine_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import NODE_EXPORTER
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import NODE_EXPORTER, PROMETHEUS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    default_values,
+    defaults,
+    metrics_endpoint,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     backup_hosts,
     is_controller,
@@ -37,22 +42,29 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchang
     record_digest,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 ROLE = "slurm_metrics"
 UNITS = "/etc/systemd/system"
-PROGRAM = "/usr/local/sbin/slurm-metrics"
+PROGRAMS = "/usr/local/sbin"
 SETTINGS = "/etc/gpucluster-slurm/metrics.json"
 EXPORTER = "prometheus-node-exporter"
 EXPORTER_SETTINGS = f"{UNITS}/{EXPORTER}.service.d/gpucluster-slurm.conf"
 HOST_TIMER, CLUSTER_TIMER = "slurm-metrics-host.timer", "slurm-metrics-cluster.timer"
+GPU_TIMER, LINES_TIMER = "slurm-gpu-metrics.timer", "slurm-gpu-hours.timer"
 
 MUNGE_KEY = "/etc/munge/munge.key"
 
 TEXTFILES = "/var/lib/prometheus/node-exporter"
 """The directory of the distribution's package, from which node-exporter adds the series of programs."""
 
-WRITTEN = (f"{TEXTFILES}/slurm.prom", f"{TEXTFILES}/gpucluster.prom")
-"""The files of slurm-metrics."""
+WRITTEN = {
+    HOST_TIMER: [f"{TEXTFILES}/gpucluster.prom"],
+    CLUSTER_TIMER: [f"{TEXTFILES}/slurm.prom"],
+    GPU_TIMER: [f"{TEXTFILES}/gpu.prom"],
+    LINES_TIMER: [f"{TEXTFILES}/gpu-hours.prom", "/var/lib/gpucluster-slurm/gpu-hours.json"],
+}
+"""The files that programs write, by the timer that starts them."""
 
 UNUSED_COLLECTORS = ("arp", "cpufreq", "schedstat", "softnet")
 """Collectors with series for each CPU or neighbour, which no alert and no dashboard has: thousands on a large host."""
@@ -67,7 +79,8 @@ TEMPLATES = ("exporter.conf.j2", "timer.j2", "service.j2")
 class Timer:
     """A timer that starts a program."""
 
-    command: str
+    program: str
+    """Its file in the role, which has this name on the host as well."""
     description: str
     calendar: str
     """When it starts the program (systemd.time(7))."""
@@ -75,11 +88,21 @@ class Timer:
     """The seconds over which hosts spread their starts."""
     limit: int
     """The seconds after which the program is ended."""
+    argument: str = ""
+    leaves: bool = False
+    """Whether a process that the kernel does not end is left, so that it does not keep the next start waiting."""
+
+    @property
+    def command(self) -> str:
+        """What systemd starts."""
+        return f"{PROGRAMS}/{self.program} {self.argument}".rstrip()
 
 
 TIMERS: Mapping[str, Timer] = {
-    HOST_TIMER: Timer(f"{PROGRAM} host", "Metrics of this host", "*:0/15", 600, 120),
-    CLUSTER_TIMER: Timer(f"{PROGRAM} cluster", "Metrics of Slurm", "*:*:00", 0, 50),
+    HOST_TIMER: Timer("slurm-metrics", "Metrics of this host", "*:0/15", 600, 120, "host"),
+    CLUSTER_TIMER: Timer("slurm-metrics", "Metrics of Slurm", "*:*:00", 0, 50, "cluster"),
+    GPU_TIMER: Timer("slurm-gpu-metrics", "Metrics of GPUs and their jobs", "*:*:0/30", 5, 60, leaves=True),
+    LINES_TIMER: Timer("slurm-gpu-hours", "Lines about the GPUs of jobs", "*:*:30", 0, 300, "lines"),
 }
 
 
@@ -113,6 +136,8 @@ class MeasuredCluster:
     state_directory: str
     source: metrics_endpoint.Source
     addresses: Mapping[str, str]
+    gpu_nodes: frozenset[str]
+    """The nodes that say which job uses which GPU."""
 
 
 def is_measured(host: RunHost) -> bool:
@@ -139,7 +164,18 @@ def measured_cluster(host: RunHost) -> MeasuredCluster:
         state_directory=state_directory(host),
         source=metrics_endpoint.cluster_source(host),
         addresses={entry["name"]: entry["address"] for entry in host_addresses(host["slurm_addresses"])},
+        gpu_nodes=gpu_nodes(host),
     )
+
+
+def gpu_nodes(host: RunHost) -> frozenset[str]:
+    """The nodes with GPUs, if slurm-prolog notes which job has which of them."""
+    target = defaults.target(host, metrics_endpoint.known_release(host))
+    if not target.holds(default_values.GPU_MAP):
+        return frozenset()
+    types = host["slurm_hardware_types"]
+    entries = (entry for entry in host["slurm_nodes"] if "gpu" in gres_names(machine_of(entry, types)))
+    return frozenset(name for entry in entries for name in expand(entry["hosts"]))
 
 
 # -- packages ---------------------------------------------------------------------------------------------------------
@@ -205,7 +241,14 @@ def listen(cluster: MeasuredCluster, name: str, port: int) -> str:
 
 def timers(cluster: MeasuredCluster, name: str) -> list[str]:
     """The timers of a host."""
-    return [HOST_TIMER, *([CLUSTER_TIMER] if name in cluster.controllers else [])]
+    controls = name in cluster.controllers
+    return [
+        HOST_TIMER,
+        *([CLUSTER_TIMER] if controls else []),
+        *([GPU_TIMER] if name in cluster.gpu_nodes else []),
+        # A line needs slurmdbd, which keeps it, and values.
+        *([LINES_TIMER] if controls and cluster.server and cluster.database and cluster.gpu_nodes else []),
+    ]
 
 
 def names(cluster: MeasuredCluster, name: str) -> list[str]:
@@ -219,7 +262,7 @@ def service_files(host: RunHost, cluster: MeasuredCluster, service: str) -> list
         return [exporter_settings(host, cluster)]
     return [
         *timer_files(host, service, TIMERS[service]),
-        {"path": PROGRAM, "content": program("slurm-metrics"), "mode": "0755", "loaded": False},
+        program_file(TIMERS[service].program, TIMERS[service].program),
         {"path": SETTINGS, "content": settings_text(cluster, host.name), "loaded": False},
     ]
 
@@ -240,10 +283,16 @@ def exporter_settings(host: RunHost, cluster: MeasuredCluster) -> dict[str, Any]
 def timer_files(host: RunHost, name: str, timer: Timer) -> list[dict[str, Any]]:
     """A timer and its service."""
     service = f"{UNITS}/{name.removesuffix('.timer')}.service"
+    values = {**asdict(timer), "command": timer.command}
     return [
-        {"path": f"{UNITS}/{name}", "content": host.text(ROLE, "timer.j2", **asdict(timer))},
-        {"path": service, "content": host.text(ROLE, "service.j2", **asdict(timer)), "loaded": False},
+        {"path": f"{UNITS}/{name}", "content": host.text(ROLE, "timer.j2", **values)},
+        {"path": service, "content": host.text(ROLE, "service.j2", **values), "loaded": False},
     ]
+
+
+def program_file(name: str, file: str) -> dict[str, Any]:
+    """A program on a host, from a file of the role."""
+    return {"path": f"{PROGRAMS}/{name}", "content": program(file), "mode": "0755", "loaded": False}
 
 
 def program(name: str) -> str:
@@ -265,6 +314,7 @@ def settings(cluster: MeasuredCluster, name: str) -> dict[str, Any]:
         "daemons": daemons(cluster, name),
         "keys": {"munge": MUNGE_KEY} | ({"slurmctld_http": metrics_endpoint.HTTP_KEY} if has_key else {}),
         "backup": {"max_age_hours": cluster.max_age} if name in cluster.saving else None,
+        "prometheus": f"http://{address(cluster, cluster.server)}:{PROMETHEUS}" if controls and cluster.server else "",
     }
 
 
@@ -298,12 +348,16 @@ def _daemons(cluster: MeasuredCluster, name: str) -> Iterator[str]:
 
 
 def common() -> str:
-    """What is equal on all hosts in the checksums: the program and the templates."""
-    files = ["files/slurm-metrics", *(f"templates/{name}" for name in TEMPLATES)]
+    """What is equal on all hosts in the checksums: the programs and the templates."""
+    programs = dict.fromkeys(timer.program for timer in TIMERS.values())
+    files = [*(f"files/{name}" for name in programs), *(f"templates/{name}" for name in TEMPLATES)]
     return common_text([[stripped_file(ROLE, name) for name in files], UNUSED_COLLECTORS, repr(TIMERS)])
 
 
 def digests(cluster: MeasuredCluster, hosts: Iterable[str]) -> dict[str, str]:
     """The checksum of the options of the services of each host."""
     text = common()
-    return {name: record_digest(text, listen(cluster, name, NODE_EXPORTER), settings(cluster, name)) for name in hosts}
+    return {
+        name: record_digest(text, listen(cluster, name, NODE_EXPORTER), settings(cluster, name), timers(cluster, name))
+        for name in hosts
+    }

@@ -23,7 +23,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.por
     NODE_EXPORTER,
     PROMETHEUS,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import alertmanager, metrics_endpoint
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    alertmanager,
+    metrics,
+    metrics_endpoint,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     SLURMCTLD_PORT,
     is_controller,
@@ -32,7 +36,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.metrics import (
     EXPORTER,
     EXPORTER_SETTINGS,
-    PROGRAM,
+    LINES_TIMER,
+    PROGRAMS,
     ROLE,
     SETTINGS,
     UNITS,
@@ -47,7 +52,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.metrics
     listen,
     measured_cluster,
     names,
-    program,
+    program_file,
     service_files,
     timer_files,
     wanted_packages,
@@ -61,7 +66,6 @@ DIRECTORY = "/etc/gpucluster-slurm/prometheus"
 CONFIGURATION = f"{DIRECTORY}/prometheus.yml"
 RECEIVERS = f"{DIRECTORY}/alertmanager.yml"
 TOKEN = f"{DIRECTORY}/slurmctld.token"
-TOKEN_PROGRAM = "/usr/local/sbin/slurm-metrics-token"
 
 SERVER, ALERTS, TOKEN_TIMER = "prometheus", "prometheus-alertmanager", "slurm-metrics-token.timer"
 DROP_INS = {
@@ -70,18 +74,17 @@ DROP_INS = {
 }
 """The settings of the distribution's services."""
 
-TIMERS = ("slurm-metrics-host.timer", "slurm-metrics-cluster.timer", TOKEN_TIMER)
+TOKENS = Timer("slurm-metrics-token", "A token with which Prometheus reads the metrics of slurmctld", "hourly", 0, 60)
+TIMERS: Mapping[str, Timer] = {**metrics.TIMERS, TOKEN_TIMER: TOKENS}
 RECORDS = (EXPORTER, *TIMERS, SERVER, ALERTS)
 
-RULES = ("names.yml", "alerts.yml")
+RULES = ("names.yml", "gpus.yml", "alerts.yml")
 PAGES = {"slurm_jobs": "jobs", "slurm_nodes": "nodes", "slurm_partitions": "partitions", "slurm_scheduler": "scheduler"}
 """The jobs of Prometheus that read slurmctld's pages, each with its page.
 
 slurm-metrics has the series of users and accounts: slurmctld's page of them is empty without jobs, which Prometheus 3
 takes for a failure.
 """
-
-TOKENS = Timer(TOKEN_PROGRAM, "A token with which Prometheus reads the metrics of slurmctld", "hourly", 0, 60)
 
 
 # -- the services of a host -------------------------------------------------------------------------------------------
@@ -111,10 +114,14 @@ def server_names(cluster: MeasuredCluster) -> list[str]:
 
 
 def service(host: RunHost, service: str) -> MetricsService:
-    """How one of the services runs on this host. A timer is proved by what it starts."""
+    """How one of the services runs on this host. A timer is proved by what it starts.
+
+    The lines of jobs need Prometheus, which may start later on another host.
+    """
     cluster = measured_cluster(host)
     timer = service.removesuffix(".timer")
-    proof = {"command": ["systemctl", "start", f"{timer}.service"]} if service in TIMERS else None
+    proved = service in TIMERS and service != LINES_TIMER
+    proof = {"command": ["systemctl", "start", f"{timer}.service"]} if proved else None
     if service in names(cluster, host.name):
         wanted = digests(cluster, [host.name])[host.name]
         return MetricsService(service_files(host, cluster, service), [], proof, wanted)
@@ -136,7 +143,7 @@ def token_files(host: RunHost, _cluster: MeasuredCluster) -> list[dict[str, Any]
     """The timer that writes tokens, its program and the key."""
     return [
         *timer_files(host, TOKEN_TIMER, TOKENS),
-        {"path": TOKEN_PROGRAM, "content": program("token.py"), "mode": "0755", "loaded": False},
+        program_file(TOKENS.program, "token.py"),
         *(file | {"loaded": False} for file in metrics_endpoint.key_files(host)),
     ]
 
@@ -344,18 +351,20 @@ def removal(host: RunHost) -> Removal:
     timers = [name for name in TIMERS if name not in wanted]
     ended = [name for name in all_packages() if f"{INSTALLED}/{name}" in lost]
     units = [f"{UNITS}/{name.removesuffix('.timer')}{end}" for name in timers for end in (".timer", ".service")]
+    kept = {TIMERS[name].program for name in wanted if name in TIMERS}
+    programs = [name for name in dict.fromkeys(timer.program for timer in TIMERS.values()) if name not in kept]
     secrets = [TOKEN] if TOKEN_TIMER in timers else []
+    written = [path for name in timers for path in WRITTEN.get(name, ())]
     if not metrics_endpoint.has_key(host) and not is_controller(host):
         secrets.append(metrics_endpoint.HTTP_KEY)
     return Removal(
         services=timers,
         packages=ended,
-        secrets=secrets if wanted else [*secrets, SETTINGS, *WRITTEN],
+        secrets=[*secrets, *written, *([] if wanted else [SETTINGS])],
         files=[
             *units,
             *(path for name, path in DROP_INS.items() if name not in wanted),
-            *([TOKEN_PROGRAM] if TOKEN_TIMER in timers else []),
-            *([] if wanted else [PROGRAM]),
+            *(f"{PROGRAMS}/{name}" for name in programs),
         ],
         directories=[] if SERVER in wanted else [DIRECTORY],
         empty_directories=[os.path.dirname(path) for name, path in DROP_INS.items() if name not in wanted],

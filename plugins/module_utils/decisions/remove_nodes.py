@@ -20,8 +20,20 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.prepara
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
-SERVICES = ("slurmd", "sackd", "slurm-mig", "slurm-metrics-host.timer", "nvidia-imex", "munge")
-SECRETS = ("/etc/munge/munge.key", "/etc/nvidia-imex/nodes_config.cfg", *metrics.WRITTEN)
+SERVICES = (
+    "slurmd",
+    "sackd",
+    "slurm-mig",
+    "slurm-metrics-host.timer",
+    "slurm-gpu-metrics.timer",
+    "nvidia-imex",
+    "munge",
+)
+SECRETS = (
+    "/etc/munge/munge.key",
+    "/etc/nvidia-imex/nodes_config.cfg",
+    *(path for paths in metrics.WRITTEN.values() for path in paths),
+)
 FILES = (
     "/etc/apt/apt.conf.d/*gpucluster-*",
     "/etc/bash_completion.d/gpucluster-*",

@@ -13,7 +13,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scrip
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import gres_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as parameter_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, slurm_conf_values
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    default_values,
+    defaults,
+    slurm_conf_values,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
     CONF_DIR,
     PYXIS_DIR,
@@ -44,10 +48,13 @@ def files(host: RunHost, release: str = "") -> dict[str, str]:
         "plugstack.conf": own_file(host, "plugstack.conf", lines=plugstack_lines(spank_plugins(host))),
         "slurm.conf": slurm_conf_values.text(host, release),
     }
+    gpu_map = target.holds(default_values.GPU_MAP)
     for stage in ("prolog", "epilog"):
-        if entries := host[f"slurm_{stage}s"]:
-            scripts = job_scripts(entries, host["slurm_nodes"])
-            texts[f"slurm-{stage}"] = host.text("slurmctld", "job_script.sh.j2", stage=stage, scripts=scripts)
+        scripts = job_scripts(host[f"slurm_{stage}s"], host["slurm_nodes"])
+        if scripts or gpu_map:
+            texts[f"slurm-{stage}"] = host.text(
+                "slurmctld", "job_script.sh.j2", stage=stage, scripts=scripts, gpu_map=gpu_map
+            )
     if parameters := defaults.values(defaults.JOB_CONTAINER, target):
         texts["job_container.conf"] = own_file(
             host, "job_container.conf", parameters=parameter_lines(parameters).rstrip()

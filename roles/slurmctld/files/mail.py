@@ -30,14 +30,17 @@ LINES = {
 }
 """The lines of a mail, with the variables of slurmctld (`job_common_env_vars` in src/slurmctld/job_scheduler.c)."""
 
+MARK = "# jobstats\n"
+"""A line of msmtp's settings if the users' hosts have jobstats (role job_tools)."""
+
 
 def one_line(text: str) -> str:
     """A text without controls. A job's name can have any character, and a newline would begin another header."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def message(subject: str, address: str, sender: str, variables: Mapping[str, str]) -> EmailMessage:
-    """The mail."""
+def message(subject: str, address: str, sender: str, variables: Mapping[str, str], hint: str = "") -> EmailMessage:
+    """The mail. hint: a line at its end."""
     mail = EmailMessage()
     mail["From"] = sender
     mail["To"] = one_line(address)
@@ -48,8 +51,14 @@ def message(subject: str, address: str, sender: str, variables: Mapping[str, str
     mail["Auto-Submitted"] = "auto-generated"
     given = {title: one_line(variables[name]) for title, name in LINES.items() if variables.get(name)}
     text = "".join(f"{title + ':':<13}{value}\n" for title, value in given.items()) or f"{subject}\n"
-    mail.set_content(text, cte="quoted-printable")  # not every relay takes 8 bits
+    mail.set_content(text + hint, cte="quoted-printable")  # not every relay takes 8 bits
     return mail
+
+
+def hint_in(conf: str, variables: Mapping[str, str]) -> str:
+    """How a user sees what a job used that has ended. What its GPUs did is known some minutes later."""
+    ended = variables.get("SLURM_JOB_EXIT_CODE2") and variables.get("SLURM_JOB_ID", "").isdigit()
+    return f"\nWhat it used: jobstats {variables['SLURM_JOB_ID']}\n" if ended and MARK in conf else ""
 
 
 def sender_in(conf: str) -> str:
@@ -64,8 +73,9 @@ def main() -> int:
     parser.add_argument("address")
     options = parser.parse_args()
     with open(MSMTPRC, encoding="utf-8") as file:
-        sender = sender_in(file.read())
-    mail = message(options.subject, options.address, sender, os.environ)
+        conf = file.read()
+    hint = hint_in(conf, os.environ)
+    mail = message(options.subject, options.address, sender_in(conf), os.environ, hint)
     command = ["msmtp", f"--file={MSMTPRC}", "--", options.address]
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
     return subprocess.run(command, input=bytes(mail), env=environment, check=False).returncode

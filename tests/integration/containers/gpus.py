@@ -65,7 +65,7 @@ umount /proc/driver
 systemctl disable --now slurm-mig
 rm -rf /etc/systemd/system/slurm-mig.service /etc/gpucluster-slurm/mig.json /usr/local/sbin/slurm-mig
 systemctl daemon-reload
-rm -rf /dev/nvidia-caps /dev/nvidia[2-7] /usr/local/bin/nvidia-smi /etc/nvml-stand-in /run/nvidia-smi-stand-in
+rm -rf /dev/nvidia-caps /dev/nvidia[2-7] /usr/local/bin/nvidia-smi /etc/nvml-stand-in /run/nvidia-smi-stand-in*
 rm -f /usr/local/lib/libnvidia-ml.so.1
 ldconfig
 apt-get purge --quiet=2 --yes --allow-change-held-packages slurm-wlm-nvml-plugin

@@ -194,9 +194,11 @@ def test_what_cannot_be_done_is_told(lab: Lab) -> None:
     assert "'two words' is no name of a container" in tool(lab, "sbuild.sh a", 1, "'work/two words'")
 
 
-@pytest.mark.parametrize("name", ["sbuild.sh", "srun.sh", "nvcrlogin"])
+@pytest.mark.parametrize("name", ["sbuild.sh", "srun.sh", "nvcrlogin", "gpus", "jobstats"])
 def test_help_comes_without_a_cluster(lab: Lab, name: str) -> None:
-    assert tool(lab, f"env SLURM_CONF=/nowhere {name} --help").startswith(("usage: ", "Save an API key"))
+    assert tool(lab, f"env SLURM_CONF=/nowhere {name} --help").startswith(
+        ("usage: ", "Save an API key", "Show GPUs", "Show what a job used")
+    )
 
 
 def test_the_newest_image_is_asked_from_the_registry(lab: Lab) -> None:

@@ -7,8 +7,9 @@ So that this takes minutes, Prometheus gets a copy of the rules in which each `f
 shorter (AGES), and a copy of its configuration with shorter intervals. Expressions are the same otherwise. A run of
 site.yml puts both back.
 
-Three faults have stand-ins, which their names say: nodes that do not exist, since the lab has one; an exporter with
-another clock, since all containers have that of the machine; and a squeue that hangs, while slurmctld answers others.
+Four faults have stand-ins, which their names say: nodes that do not exist, since the lab has one; an exporter with
+another clock, since all containers have that of the machine; a squeue that hangs, while slurmctld answers others; and
+series of a GPU, since the lab has none.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ KEY = "/etc/munge/munge.key"
 CLOCK = "/run/stand-in-clock"
 
 AGES = {
+    "GpuclusterGpusIdle": ("4h", "20s"),
     "SlurmNodeDrained": ("3 * 3600", "10"),
     "SlurmQueueStuck": ("5 * 60", "10"),
 }
@@ -131,7 +133,32 @@ scancel -t R --user=root
 """
 """A job waits for resources, then the scheduler stops, then the node becomes idle."""
 
+GPU_SERIES = "\n".join(
+    [
+        'slurm_job_utilization_gpu{gpu="0",slurmjobid="7",user="ann",account="physics",partition="gpu",shared="0"} 0',
+        'DCGM_FI_DEV_XID_ERRORS{gpu="0"} 79',
+        'DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu="0"} 2',
+        'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 95',
+        'gpucluster_gpu_slowed{gpu="0",reason="hw_thermal_slowdown"} 1',
+        "gpucluster_gpu_query_hanging 1",
+    ]
+)
+"""What slurm-gpu-metrics would write on a node with a GPU in trouble."""
+
 ROUNDS: dict[str, tuple[Fault, ...]] = {
+    "a stand-in for series of a GPU": (
+        Fault(
+            "GpuclusterGpusIdle",
+            {"slurmjobid": "7", "user": "ann"},
+            {NODE: f"cat >{TEXTFILES}/stand-in-gpu.prom <<'END'\n{GPU_SERIES}\nEND\n"},
+            {NODE: f"rm {TEXTFILES}/stand-in-gpu.prom"},
+        ),
+        Fault("GpuclusterGpuXid", {"instance": NODE, "gpu": "0"}),
+        Fault("GpuclusterGpuMemoryErrors", {"instance": NODE}),
+        Fault("GpuclusterGpuHot", {"instance": NODE}),
+        Fault("GpuclusterGpuSlowed", {"instance": NODE, "reason": "hw_thermal_slowdown"}),
+        Fault("GpuclusterGpuQueryFails", {"instance": NODE}),
+    ),
     "a drained node, old files, updates": (
         Fault("SlurmNodeDrained", {"node": NODE, "cause": "person"}, node_state("DRAIN"), RESUMED),
         Fault(

@@ -42,6 +42,12 @@ NEEDS_MORE = {
 }
 """Panels that are empty on a good cluster of the lab, and what would fill them."""
 
+OF_GPUS = (
+    *("Used part", "Allocated and used GPUs", "Idle GPUs of users", "GPU hours of the last week"),
+    *("Jobs with idle GPUs", "Utilization", "GPU memory in use", "Temperature", "Power"),
+)
+"""Panels about GPUs, of which tests/unit/test_gpu_dashboard.py shows that they are filled."""
+
 OF_USERS = ("Running jobs of users", "Pending jobs of users", "Running jobs of accounts", "Allocated GPUs of accounts")
 BACKUP = "Age of the last backup"
 
@@ -72,6 +78,7 @@ def monitoring(lab: Lab) -> dict[str, Any]:
 def empty_panels(lab: Lab) -> dict[str, str]:
     """The panels that may be empty on this cluster, and what would fill them."""
     found = dict(NEEDS_MORE)
+    found |= dict.fromkeys(OF_GPUS, "nodes with GPUs")
     if not monitoring(lab).get("users_and_accounts"):
         found |= dict.fromkeys(OF_USERS, "users_and_accounts")
     if "backup" not in lab.cluster:

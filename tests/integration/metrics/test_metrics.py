@@ -130,6 +130,7 @@ def test_only_prometheus_reaches_exporters_and_only_readers_reach_prometheus(lab
     assert not connects(NODE, CONTROLLERS[0], 9100)
     assert not connects(CONTROLLERS[0], NODE, 9100)
     assert not any(connects(NODE, SERVER, port) for port in (9090, 9093))
+    assert [connects(CONTROLLERS[0], SERVER, port) for port in (9090, 9093)] == [True, False]
     # This machine is a reader, and no more.
     for port in (9090, 9093):
         with urlopen(f"http://{ADDRESSES[SERVER]}:{port}/-/ready", timeout=5) as answer:

@@ -8,8 +8,11 @@ user guide: instances need MIG mode, MIG mode cannot be disabled while there are
 compute instance cannot be destroyed. A new mode is in force at once, as on an H100. Commands that change something are
 recorded in the file RECORD.
 
-Answers without MIG have the form of a real H200's (tests/unit/test_recorded.py compares them). Those with MIG are by
-the guide. Any other command fails.
+Answers without MIG have the form of a real H200's (tests/unit/test_recorded.py compares them), except that of pmon,
+which is by nvidia-smi(1). Those with MIG are by the guide and by NVIDIA's DTD. Any other command fails.
+
+The file LOADS gives GPUs a known load: a line has the index of a GPU, the percentage of time in which it computes, and
+its processes. They share the load.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from pathlib import Path
 
 GPUS = Path(os.environ.get("NVML_STAND_IN", "/etc/nvml-stand-in"))
 RECORD = Path("/run/nvidia-smi-stand-in")
+LOADS = Path(os.environ.get("NVIDIA_SMI_STAND_IN_LOADS", "/run/nvidia-smi-stand-in-loads"))
 
 
 def fail(message: str, status: int) -> None:
@@ -45,6 +49,9 @@ def change(arguments: list[str], gpu: dict[str, list[str]]) -> dict[str, list[st
     return {"mig": []} if arguments[-1] == "1" else {}
 
 
+UNITS = (" MiB", " W", " %", " MHz")
+
+
 def rows(arguments: list[str], known: dict[str, str], switch: str) -> list[str]:
     """The lines for `--query-SWITCH=FIELD,... --format=csv[,noheader][,nounits]` about one GPU, a heading first.
 
@@ -55,8 +62,11 @@ def rows(arguments: list[str], known: dict[str, str], switch: str) -> list[str]:
         if field not in known:
             fail(f'Field "{field}" is not a valid field to query.\n', 2)
     plain = "nounits" in arguments[-1]
-    heading = ", ".join(f"{field} [MiB]" if "memory" in field and not plain else field for field in fields)
-    line = ", ".join(known[field].removesuffix(" MiB") if plain else known[field] for field in fields)
+    units = {field: known[field].partition(" ")[2] for field in fields if known[field].endswith(UNITS)}
+    heading = ", ".join(f"{field} [{units[field]}]" if field in units and not plain else field for field in fields)
+    line = ", ".join(
+        known[field].removesuffix(f" {units[field]}") if field in units and plain else known[field] for field in fields
+    )
     return [line] if "noheader" in arguments[-1] else [heading, line]
 
 
@@ -66,12 +76,62 @@ def table(arguments: list[str], gpus: list[dict[str, str]], switch: str) -> None
     print("\n".join(answers[0][:-1] + [answer[-1] for answer in answers]))
 
 
+def load_of(index: int) -> tuple[int, int]:
+    """The percentage and the processes of a GPU."""
+    lines = LOADS.read_text().splitlines() if LOADS.exists() else []
+    loads = {int(words[0]): (int(words[1]), int(words[2])) for words in map(str.split, lines) if words}
+    return loads.get(index, (0, 0))
+
+
+def processes(count: int) -> None:
+    """Print the answer of pmon."""
+    print("# gpu         pid   type     sm    mem    enc    dec    jpg    ofa    command ")
+    print("# Idx           #    C/G      %      %      %      %      %      %    name ")
+    for index in range(count):
+        percentage, running = load_of(index)
+        for process in range(running):
+            share = percentage // running + (process < percentage % running)
+            print(f"{index:5} {1000 + process:10}     C {share:6}      0      -      -      -      -    stand-in      ")
+        if not running:
+            print(f"{index:5}          -     -      -      -      -      -      -      -    -              ")
+
+
+def details(gpus: list[dict[str, list[str]]]) -> None:
+    """Print what `-q -x` says of MIG instances and processes: each instance of a GPU has the memory of its load."""
+    print('<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">\n<nvidia_smi_log>')
+    for index, gpu in enumerate(gpus):
+        percentage, running = load_of(index)
+        print(f'<gpu id="00000000:{index + 1:02X}:00.0"><mig_devices>')
+        for place, _profile in enumerate(gpu.get("mig", [])):
+            print(f"<mig_device><index>{place}</index><gpu_instance_id>{place + 1}</gpu_instance_id>")
+            print("<compute_instance_id>0</compute_instance_id>")
+            print(
+                f"<fb_memory_usage><total>10000 MiB</total><used>{percentage} MiB</used></fb_memory_usage></mig_device>"
+            )
+        print("</mig_devices><processes>")
+        for process in range(running):
+            where = process % max(1, len(gpu.get("mig", []))) + 1 if gpu.get("mig") else "N/A"
+            print(f"<process_info><gpu_instance_id>{where}</gpu_instance_id><pid>{1000 + process}</pid>")
+            print("<type>C</type><process_name>stand-in</process_name></process_info>")
+        print("</processes></gpu>")
+    print("</nvidia_smi_log>")
+
+
 def described(index: int, name: str, enabled: bool) -> dict[str, str]:
     """What the queries know of a GPU without errors; values have the form that an H200 with driver 580 gave them."""
     mode = "Enabled" if enabled else "Disabled"
+    percentage, running = load_of(index)
     return {
         "index": str(index),
         "name": name,
+        "uuid": f"GPU-00000000-0000-0000-0000-{index:012}",
+        "clocks_event_reasons.active": "0x0000000000000000" if running else "0x0000000000000001",
+        "temperature.gpu": "36",
+        "power.draw": f"{78 + 6 * percentage}.22 W",
+        "clocks.current.sm": "1980 MHz" if running else "345 MHz",
+        "utilization.gpu": "[N/A]" if enabled else f"{percentage} %",
+        "memory.used": f"{500 * running} MiB",
+        "ecc.errors.corrected.volatile.total": "0",
         "pci.bus_id": f"00000000:{index + 1:02X}:00.0",
         "gpu_bus_id": f"00000000:{index + 1:02X}:00.0",
         "memory.total": "81559 MiB",
@@ -106,6 +166,10 @@ def main() -> None:
         table(arguments, known, "remapped-rows")
     elif arguments == ["nvlink", "-s"]:
         pass
+    elif arguments == ["pmon", "-c", "1"]:
+        processes(len(gpus))
+    elif arguments == ["-q", "-x"]:
+        details(gpus)
     elif arguments == ["mig", "-lgi"]:
         if not any(gpus):
             fail("No MIG-enabled devices found.", 0)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import Lab
+from lab import ROOT, Lab
 
 CONTROLLER, LOGIN, NODES = "st-ctl", "st-login", ("st-node1", "st-node2")
 CLUSTER = (CONTROLLER, LOGIN, *NODES)
@@ -95,6 +95,29 @@ def test_users_see_their_own_jobs_and_no_others(lab: Lab) -> None:
     assert as_alice(lab, "sacctmgr --noheader --parsable2 show association format=user") == "alice"
     assert as_alice(lab, "sinfo --noheader --format=%D") == "2"
     lab.command(CONTROLLER, f"scancel {job}")
+
+
+def test_gpus_of_jobs_that_slurm_hides_are_counted_and_not_named(lab: Lab) -> None:
+    """The program comes with the job tools, which this cluster does not have."""
+    lab.script(LOGIN, "install -m 644 /dev/stdin /opt/gpus.py", (ROOT / "roles/job_tools/files/gpus.py").read_bytes())
+    job = as_alice(lab, 'sbatch --parsable --gres=gpu:1 --output=/dev/null --wrap "sleep 120"')
+    try:
+        lab.wait_for(CONTROLLER, f"squeue --noheader --jobs={job} --format=%T", "RUNNING", 60)
+        reports = {
+            user: json.loads(lab.command(LOGIN, f"runuser -u {user} -- sh -c 'cd / && python3 /opt/gpus.py --json'"))
+            for user in ("alice", "slurm-check")
+        }
+        shown = {user: [(found["job"], found["user"]) for found in reports[user]["jobs"]] for user in reports}
+        assert shown == {"alice": [(job, "alice")], "slurm-check": []}
+        others = {user: [gpu["count"] for gpu in reports[user]["others"]] for user in reports}
+        assert others == {"alice": [], "slurm-check": [1]}
+        assert "alice" not in json.dumps(reports["slurm-check"])
+        assert reports["alice"]["types"] == reports["slurm-check"]["types"]
+        refused = lab.host(LOGIN).run(f"runuser -u slurm-check -- sh -c 'cd / && python3 /opt/gpus.py --why {job}'")
+        assert (refused.rc, refused.stderr) == (1, f"gpus: Slurm shows no job {job} that waits or runs\n")
+    finally:
+        lab.command(CONTROLLER, f"scancel {job}")
+        lab.command(LOGIN, "rm /opt/gpus.py")
 
 
 def test_limits_of_the_login_are_none_of_the_job(lab: Lab) -> None:

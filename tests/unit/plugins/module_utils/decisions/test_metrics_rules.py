@@ -240,6 +240,7 @@ def test_settings_of_the_program() -> None:
         "daemons": ["munge", "mariadb", "slurmdbd"],
         "keys": {"munge": "/etc/munge/munge.key"},
         "backup": {"max_age_hours": 30},
+        "prometheus": "",
     }
     found = hosts({"host": "login", "users_and_accounts": True}, **given, slurm_registry="n1")
     assert settings(found["head"]) | {"daemons": []} == {
@@ -250,6 +251,7 @@ def test_settings_of_the_program() -> None:
         "daemons": [],
         "keys": {"munge": "/etc/munge/munge.key"},
         "backup": {"max_age_hours": 30},
+        "prometheus": "http://10.0.0.2:9090",
     }
     assert settings(found["n1"])["daemons"] == ["munge", "slurmd", "docker-registry", "nginx"]
     assert settings(found["login"])["daemons"] == ["munge", "sackd", "prometheus", "prometheus-alertmanager"]
@@ -307,6 +309,7 @@ def test_files_are_checked_by_their_programs() -> None:
     assert checked == {
         "prometheus.yml": ["promtool", "check"],
         "names.yml": ["promtool", "check"],
+        "gpus.yml": ["promtool", "check"],
         "alerts.yml": ["promtool", "check"],
         "alertmanager.yml": ["amtool", "check-config"],
     }
@@ -523,7 +526,7 @@ def test_another_host_of_prometheus() -> None:
     moved = without(found, "n2")
     removal = metrics_server.removal(moved["login"])
     assert metrics_server.DIRECTORY in removal.directories
-    assert metrics.PROGRAM not in removal.files
+    assert "/usr/local/sbin/slurm-metrics" not in removal.files
     assert metrics.SETTINGS not in removal.secrets
     assert "slurm-metrics-host.timer" not in removal.services
     assert metrics_server.loses_something(moved["login"])
@@ -540,11 +543,86 @@ def test_a_host_that_is_no_controller_any_more() -> None:
     assert "slurm-metrics-cluster.timer" not in metrics_server.removal(found["n1"]).services
 
 
+# -- GPUs -------------------------------------------------------------------------------------------------------------
+
+MACHINES: dict[str, Any] = {
+    "slurm_hardware_types": {
+        "m": {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000},
+        "g": {
+            "sockets": 1,
+            "cores_per_socket": 2,
+            "threads_per_core": 1,
+            "real_memory": 2000,
+            "gres": [{"name": "gpu", "type": "h100", "file": "/dev/nvidia[0-1]"}],
+        },
+    },
+    "slurm_nodes": [{"hosts": "n1", "hardware": "g"}, {"hosts": "n2", "hardware": "m"}],
+}
+GPU_TIMER, LINES_TIMER = "slurm-gpu-metrics.timer", "slurm-gpu-hours.timer"
+
+
+def gpu_timers(**given: Any) -> dict[str, list[str]]:
+    """The timers about GPUs of each host that has one."""
+    found = {name: metrics_server.all_names(host) for name, host in hosts(**{**MACHINES, **given}).items()}
+    chosen = {name: [timer for timer in names if timer in (GPU_TIMER, LINES_TIMER)] for name, names in found.items()}
+    return {name: names for name, names in chosen.items() if names}
+
+
+def test_nodes_with_gpus_say_who_uses_them_and_controllers_write_lines() -> None:
+    assert gpu_timers() == {"head": [LINES_TIMER], "n1": [GPU_TIMER]}
+    assert gpu_timers(version="23.02.7") == {}  # no map
+    assert gpu_timers(found=None) == {}
+    assert gpu_timers(slurm_nodes=[{"hosts": "n[1-2]", "hardware": "m"}]) == {}
+    # No slurmdbd keeps a line, and the Prometheus of a site is not known.
+    assert gpu_timers(slurm_database="") == {"n1": [GPU_TIMER]}
+    assert gpu_timers(found={"targets_only": True}) == {"n1": [GPU_TIMER]}
+
+
+def test_the_timers_about_gpus() -> None:
+    found = hosts(**MACHINES)
+    of_node = metrics_server.service(found["n1"], service=GPU_TIMER)
+    texts = {file["path"]: file["content"] for file in of_node.files}
+    assert "('calendar', '*:*:0/30')" in texts[f"/etc/systemd/system/{GPU_TIMER}"]
+    service = texts["/etc/systemd/system/slurm-gpu-metrics.service"]
+    assert "('command', '/usr/local/sbin/slurm-gpu-metrics')" in service
+    assert "('leaves', True)" in service
+    assert texts["/usr/local/sbin/slurm-gpu-metrics"].startswith("#!/usr/bin/python3 -I\n# Managed by gpucluster")
+    assert of_node.proof == {"command": ["systemctl", "start", "slurm-gpu-metrics.service"]}
+    of_controller = metrics_server.service(found["head"], service=LINES_TIMER)
+    assert "('command', '/usr/local/sbin/slurm-gpu-hours lines')" in str(of_controller.files)
+    assert of_controller.proof is None  # Prometheus may start later
+
+
+def test_a_node_whose_gpus_are_gone_loses_what_measures_them() -> None:
+    found = hosts(**MACHINES)
+    converge(found)
+    assert work(found) == []
+    for host in found.values():
+        host.set(slurm_nodes=[{"hosts": "n[1-2]", "hardware": "m"}])
+    assert {"head", "n1"} <= {*work(found)}
+    removal = metrics_server.removal(found["n1"])
+    assert removal.services[:2] == ["slurm-metrics-cluster.timer", GPU_TIMER]
+    assert "/var/lib/prometheus/node-exporter/gpu.prom" in removal.secrets
+    assert "/usr/local/sbin/slurm-gpu-metrics" in removal.files
+    assert "/usr/local/sbin/slurm-metrics" not in removal.files
+    assert "/var/lib/prometheus/node-exporter/gpucluster.prom" not in removal.secrets
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_service_leaves_a_process_that_does_not_end(leaves: bool) -> None:
+    template = Environment(undefined=StrictUndefined, trim_blocks=True).from_string(
+        (ROOT / "roles/slurm_metrics/templates/service.j2").read_text()
+    )
+    text = template.render(description="x", command="/bin/true", limit=60, leaves=leaves)
+    assert ("KillMode=process" in text) == leaves
+
+
 def test_a_node_that_leaves_loses_its_exporter() -> None:
     cleanup = remove_nodes.cleanup(hosts()["n1"])
     assert cleanup.packages == metrics.all_packages()
     assert "slurm-metrics-host.timer" in cleanup.services
-    assert {*metrics.WRITTEN} <= {*cleanup.secrets}
+    assert "slurm-gpu-metrics.timer" in cleanup.services
+    assert {path for paths in metrics.WRITTEN.values() for path in paths} <= {*cleanup.secrets}
 
 
 # -- a site with its own Prometheus -----------------------------------------------------------------------------------
@@ -559,6 +637,7 @@ def test_files_for_the_prometheus_of_the_site() -> None:
         "targets/nodes.yml",
         "targets/slurmctld.yml",
         "rules/names.yml",
+        "rules/gpus.yml",
         "rules/alerts.yml",
     }
     assert "/cluster/my.monitoring/targets" in metrics_server.control_folders(host)
@@ -584,7 +663,7 @@ def rules(found: Any, host: str) -> dict[str, tuple[list[str], str]]:
     members = {"all": GROUPS["all"], "login": [], "compute": ["n1", "n2"], "controllers": ["head"]}
     plans = firewall_plans({"ssh": ["any"]}, members, variables)
     plan = plans["plans"][plans["hosts"][host]]
-    own = ("node-exporter", "metrics of slurmctld", "Prometheus and alertmanager")
+    own = ("node-exporter", "metrics of slurmctld", "Prometheus", "Prometheus and alertmanager")
     sets = plan["sets"]
     return {
         rule["what"]: ([place for name in rule["sources"] for place in sets[name]["ip"]], rule["ports"])
@@ -598,7 +677,9 @@ def test_the_firewall_opens_what_prometheus_asks_and_what_readers_may_open() -> 
     exporter = {"node-exporter": (["10.0.0.2"], "9100")}
     assert rules(found, "n1") == exporter
     assert rules(found, "head") == exporter | {"metrics of slurmctld": (["10.0.0.2"], "6817")}
-    assert rules(found, "login") == exporter | {"Prometheus and alertmanager": (["10.9.0.0/16"], "9090,9093")}
-    assert rules("login", "login") == exporter
+    # The controllers ask it for the lines of jobs.
+    asked = exporter | {"Prometheus": (["10.0.0.1"], "9090")}
+    assert rules(found, "login") == asked | {"Prometheus and alertmanager": (["10.9.0.0/16"], "9090,9093")}
+    assert rules("login", "login") == asked
     assert rules({"targets_only": True}, "n1") == {}
     assert rules(None, "n1") == {}

@@ -91,6 +91,51 @@ def test_programs_of_a_site_come_before_those_of_the_collection() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("monitoring", "gres", "release", "has_map"),
+    [
+        ({"host": "mon1"}, [{"name": "gpu", "count": 2}], "24.11", True),
+        ({"host": "mon1"}, [{"name": "gpu", "count": 2}], "22.05", False),
+        ({"host": "mon1"}, [], "24.11", False),
+        ({}, [{"name": "gpu", "count": 2}], "24.11", False),
+        (None, [{"name": "gpu", "count": 2}], "24.11", False),
+    ],
+)
+def test_prologs_and_epilogs_note_which_job_has_which_gpus(
+    monitoring: dict[str, str] | None, gres: list[dict[str, Any]], release: str, has_map: bool
+) -> None:
+    """Slurm before 23.11 sends no prologs."""
+    more = {} if monitoring is None else {"slurm_monitoring": monitoring}
+    machine = {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000, "gres": gres}
+    host = head(slurm_hardware_types={"m": machine}, **more)
+    joined = defaults.joined_values(defaults.SLURM, defaults.target(host, release), host["slurm_conf"])
+    files = slurm_files.files(host, release)
+    for stage in ("prolog", "epilog"):
+        assert joined.get(stage.capitalize()) == (["slurm-" + stage] if has_map else None)
+        assert (f"slurm-{stage}" in files) == has_map
+        assert "('gpu_map', True)" in files.get(f"slurm-{stage}", "('gpu_map', True)")
+    # The map never fails a prolog.
+    assert "nohold_on_prolog_fail" not in str(joined.get("SchedulerParameters"))
+
+
+@pytest.mark.parametrize("more", [{"slurm_containers": ["enroot"]}, {"slurm_conf": {"epilog": "/a"}}])
+def test_a_release_that_runs_one_prolog_keeps_that_of_others(more: dict[str, Any]) -> None:
+    """Slurm 23.11 runs the last one alone."""
+    machine = {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000}
+    types = {"m": {**machine, "gres": [{"name": "gpu", "count": 2}]}}
+    found = {
+        (release, bool(other)): "slurm-prolog"
+        in slurm_files.files(head(slurm_monitoring={"host": "m"}, slurm_hardware_types=types, **other), release)
+        for release in ("23.11", "24.05")
+        for other in ({}, more)
+    }
+    assert found == {("23.11", False): True, ("23.11", True): False, ("24.05", False): True, ("24.05", True): True}
+
+
+def test_scripts_alone_bring_no_map() -> None:
+    assert "('gpu_map', False)" in slurm_files.files(head(slurm_prologs=SCRIPT), "24.11")["slurm-prolog"]
+
+
 def test_a_job_whose_prolog_fails_starts_elsewhere() -> None:
     found = parameters(head(slurm_prologs=SCRIPT, slurm_conf={"SchedulerParameters": "bf_continue"}))
     assert found["SchedulerParameters"] == "bf_continue,nohold_on_prolog_fail"

@@ -177,7 +177,9 @@ def test_a_missing_password_is_named() -> None:
 
 
 def test_an_address_of_a_relay_has_brackets_in_the_cluster_file_only() -> None:
-    text = mail.settings(cluster(slurm_mail={**RELAY, "relay": "[::1]:25"})["head"])
+    text = mail.settings(cluster(slurm_mail={**RELAY, "relay": "[::1]:25"}, slurm_containers=["job_tools"])["head"])
+    assert "('jobstats', True)" in text
+    assert "('jobstats', False)" in mail.settings(cluster(slurm_mail=RELAY)["head"])
     assert "('host', '::1')" in text
     assert "('port', '25')" in text
 

@@ -1,0 +1,238 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Show what a job used: time, processors, memory, GPUs.
+
+usage: jobstats JOB         JOB is a number, a task of an array such as 7_2, or a part of a job such as 7+1
+       jobstats --json JOB  the same as JSON for programs
+
+Slurm's accounting has the values, also long after the job; it shows those of the last run of a job that was requeued.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+SECONDS = 30
+"""How long sacct may take."""
+
+FIELDS = (
+    *("JobID", "User", "Account", "Partition", "State", "ExitCode", "Start", "End", "ElapsedRaw", "TimelimitRaw"),
+    *("NodeList", "AllocCPUS", "TotalCPU", "AllocTRES", "TRESUsageInTot", "AdminComment"),
+)
+"""Fields of sacct. The last one is a text of administrators."""
+
+PREFIX = "gpus: "
+"""How the line begins that the cluster writes about the GPUs of a job (role slurm_metrics)."""
+
+LATE = 600
+"""Seconds after the end of a job in which the line can still come."""
+
+UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
+JOB = re.compile(r"\d+(_\d+|\+\d+)?")
+
+
+class StatsError(Exception):
+    """There is nothing to show. The text says why."""
+
+
+# -- sacct -----------------------------------------------------------------------------------------------------------
+
+
+def ask(job: str) -> str:
+    """The records of a job and of its steps. Raises StatsError."""
+    command = ["sacct", f"--jobs={job}", "--noheader", "--parsable2", "--noconvert", f"--format={','.join(FIELDS)}"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SACCT_")}
+    environment["SLURM_TIME_FORMAT"] = "%s"
+    try:
+        done = subprocess.run(command, capture_output=True, env=environment, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise StatsError(f"Slurm's accounting has not answered within {SECONDS} s") from None
+    except OSError as error:
+        raise StatsError(f"sacct: {error.strerror}") from None
+    if done.returncode:
+        raise StatsError(done.stderr.decode(errors="replace").strip())
+    return done.stdout.decode(errors="replace")
+
+
+def records(output: str) -> Iterator[dict[str, str]]:
+    """The records in an answer of sacct. Further lines of a comment are left out."""
+    for line in output.split("\n"):
+        values = line.split("|", len(FIELDS) - 1)
+        if len(values) == len(FIELDS) and JOB.match(values[0]):
+            yield dict(zip(FIELDS, values))
+
+
+def jobs(output: str, now: float) -> list[dict[str, Any]]:
+    """The jobs in an answer of sacct, each with what its steps used."""
+    found: dict[str, dict[str, Any]] = {}
+    memory: dict[str, int] = {}
+    for record in records(output):
+        name, _dot, step = record["JobID"].partition(".")
+        if step:
+            used = amount(tres(record["TRESUsageInTot"]).get("mem", ""))
+            memory[name] = max(memory.get(name, 0), used)
+        else:
+            found[name] = job_of(record, now)
+    for name, job in found.items():
+        job["memory_used_bytes"] = memory.get(name) or None
+    return [*found.values()]
+
+
+def job_of(record: Mapping[str, str], now: float) -> dict[str, Any]:
+    """A job without its steps."""
+    resources = tres(record["AllocTRES"])
+    start, end = number(record["Start"]), number(record["End"])
+    cpus, elapsed, limit = (number(record[name]) or 0 for name in ("AllocCPUS", "ElapsedRaw", "TimelimitRaw"))
+    busy = seconds(record["TotalCPU"])
+    comment = record["AdminComment"]
+    gpus = number(resources.get("gres/gpu", "")) or 0
+    return {
+        "job": record["JobID"],
+        "user": record["User"],
+        "account": record["Account"],
+        "partition": record["Partition"],
+        "state": record["State"],
+        "exit_code": record["ExitCode"],
+        "start": start,
+        "end": end,
+        "elapsed_seconds": elapsed,
+        "time_limit_seconds": 60 * limit or None,
+        "nodes": record["NodeList"],
+        "cpus": cpus,
+        # Slurm sums up the steps when they end. Without a plugin that measures (JobAcctGatherType) there is no value.
+        "cpu_seconds": busy if end and busy else None,
+        "memory_bytes": amount(resources.get("mem", "")) or None,
+        "memory_used_bytes": None,
+        "gpus": gpus,
+        "gpu_use": comment[len(PREFIX) :].strip() if comment.startswith(PREFIX) else None,
+        "gpu_use_may_come": bool(gpus and not comment and (not end or now - end < LATE)),
+    }
+
+
+def tres(text: str) -> dict[str, str]:
+    """Amounts such as `cpu=8,mem=16G` by their names."""
+    return dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
+
+
+def number(text: str) -> int | None:
+    """A whole number; None for `Unknown`, `UNLIMITED` and the like."""
+    return int(text) if text.isdigit() else None
+
+
+def amount(text: str) -> int:
+    """Bytes such as `16G`; 0 if there is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)", text)
+    return int(float(found[1]) * UNITS[found[2]]) if found else 0
+
+
+def seconds(text: str) -> float:
+    """A time such as `1-02:03:04` or `02:03.456`; 0 if there is none."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text)
+    if not found:
+        return 0
+    days, hours, minutes = (int(part or 0) for part in found.groups()[:3])
+    return ((days * 24 + hours) * 60 + minutes) * 60 + float(found[4])
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def rows(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The lines about a job: titles and texts."""
+    code = f" (exit status {job['exit_code'].split(':')[0]})" if job["end"] and job["exit_code"] else ""
+    yield "Job", job["job"]
+    yield "State", f"{job['state']}{code}"
+    yield "User", f"{job['user']}, account {job['account']}, partition {job['partition']}"
+    if not job["start"]:
+        yield "Ran", "not yet" if not job["end"] else "never"
+        return
+    until = moment(job["end"]) if job["end"] else "now"
+    limit = f" of {duration(job['time_limit_seconds'])}" if job["time_limit_seconds"] else ""
+    yield "Ran", f"{moment(job['start'])} to {until}, {duration(job['elapsed_seconds'])}{limit}"
+    yield "Nodes", job["nodes"]
+    yield "CPUs", cpu_text(job)
+    yield "Memory", memory_text(job)
+    if job["gpus"] or job["gpu_use"]:
+        yield "GPUs", gpu_text(job)
+
+
+def cpu_text(job: Mapping[str, Any]) -> str:
+    """How much of the processors was used."""
+    had = f"{job['cpus']} CPUs" if job["cpus"] != 1 else "1 CPU"
+    if job["cpu_seconds"] is None:
+        return f"{had}, use {'not measured' if job['end'] else 'is known at the end'}"
+    return f"{100 * job['cpu_seconds'] / max(1, job['cpus'] * job['elapsed_seconds']):.0f} % of {had}"
+
+
+def memory_text(job: Mapping[str, Any]) -> str:
+    """How much of the memory was used."""
+    had = job["memory_bytes"]
+    if job["memory_used_bytes"] is None:
+        return f"of {size(had)}, use {'not measured' if job['end'] else 'is known at the end'}" if had else "unknown"
+    used = size(job["memory_used_bytes"])
+    return f"{used} of {size(had)} ({100 * job['memory_used_bytes'] / had:.0f} %)" if had else used
+
+
+def gpu_text(job: Mapping[str, Any]) -> str:
+    """How much of the GPUs was used."""
+    if job["gpu_use"]:
+        return str(job["gpu_use"])
+    had = f"{job['gpus']} GPU{'s' if job['gpus'] > 1 else ''}"
+    return f"{had}; use is known some minutes after the end" if job["gpu_use_may_come"] else f"{had}; use is not known"
+
+
+def moment(when: int) -> str:
+    """A time here."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+
+
+def duration(span: int) -> str:
+    """A time in one unit."""
+    if span < 120:
+        return f"{span} s"
+    return f"{span / 60:.0f} min" if span < 2 * 3600 else f"{span / 3600:.1f} h".replace(".0 h", " h")
+
+
+def size(count: int) -> str:
+    """Bytes as people read them."""
+    unit = "GiB" if count >= 1024**3 else "MiB"
+    return f"{count / UNITS[unit[0]]:.1f} {unit}"
+
+
+def text(found: Iterable[Mapping[str, Any]]) -> str:
+    """All jobs. Controls of a terminal are visible."""
+    parts = ("".join(f"{title:<8} {value}\n" for title, value in rows(job)) for job in found)
+    whole = "\n".join(parts)
+    return "".join(one if one.isprintable() or one == "\n" else f"\\x{ord(one):02x}" for one in whole)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit status."""
+    words = [word for word in arguments if word != "--json"]
+    if words in (["--help"], ["-h"]):
+        print((__doc__ or "").strip())
+        return 0
+    if len(words) != 1 or not JOB.fullmatch(words[0]):
+        print("usage: jobstats [--json] JOB, such as jobstats 7 (see jobstats --help)", file=sys.stderr)
+        return 2
+    try:
+        found = jobs(ask(words[0]), time.time())
+        if not found:
+            raise StatsError(f"accounting has no job {words[0]} that Slurm shows to you")
+    except StatsError as error:
+        print(f"jobstats: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(found, indent=4) if "--json" in arguments else text(found), end="\n" * ("--json" in arguments))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
