@@ -231,6 +231,9 @@ def test_this_process_is_found_with_its_ancestors() -> None:
     assert os.getuid() in found[0].uids
 
 
+PRETENDED = 66999001
+"""A job that no scenario has: the processes of their containers are those of this machine as well."""
+
 SCRIPT = """
 import ctypes, subprocess
 ctypes.CDLL(None).prctl(15, b"slurmstepd")
@@ -243,7 +246,7 @@ child.wait()
 @pytest.fixture(name="pretender")
 def process_that_is_called_slurmstepd() -> Iterator[tuple[int, int]]:
     """A process of nobody with the name and title of slurmstepd, and its child."""
-    arguments = ["slurmstepd: [9.batch]", "-c", SCRIPT]
+    arguments = [f"slurmstepd: [{PRETENDED}.batch]", "-c", SCRIPT]
     process = subprocess.Popen(arguments, executable=sys.executable, user=65534, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     child = int(process.stdout.readline())
@@ -258,5 +261,5 @@ def test_a_real_process_that_is_called_slurmstepd(pretender: tuple[int, int]) ->
     pid, child = pretender
     assert (running[pid].name, running[child].parent) == ("slurmstepd", pid)
     assert [belongs_to_job(each, running) for each in pretender] == [False, False]
-    assert 9 not in served_jobs(running)
+    assert PRETENDED not in served_jobs(running)
     assert not {*pretender} & {*jobs_of_processes(running)}
