@@ -72,18 +72,17 @@ def key_path(host: RunHost) -> str:
 
 
 def key_files(host: RunHost) -> list[dict[str, Any]]:
-    """The key on a host that has it, for slurm_service.
-
-    Raises:
-        ValueError: the control host has no key. In check mode it may not exist yet.
-    """
+    """The key on a host that has it, for slurm_service; an empty one until the run has made it on the control host."""
     if not has_key(host):
         return []
-    key = host.content(key_path(host))
-    if key is None and not host.check_mode:
-        raise ValueError(f"slurm_monitoring: {key_path(host)} is missing; run site.yml without --limit")
-    secret = base64.b64encode(key or b"").decode()
+    secret = base64.b64encode(host.content(key_path(host)) or b"").decode()
     return [{"path": HTTP_KEY, "secret": secret, "owner": slurm_user(host), "mode": "0400"}]
+
+
+def require_key(host: RunHost) -> None:
+    """Raise ValueError if the control host has no key: the controllers of this run make it. Check mode makes none."""
+    if host.content(key_path(host)) is None and not host.check_mode:
+        raise ValueError(f"slurm_monitoring: {key_path(host)} is missing; run site.yml without --limit")
 
 
 def absent_key(host: RunHost) -> list[str]:

@@ -117,7 +117,12 @@ def service(host: RunHost, service: str) -> MetricsService:
     """How one of the services runs on this host. A timer is proved by what it starts.
 
     The lines of jobs need Prometheus, which may start later on another host.
+
+    Raises:
+        ValueError: the control host lacks the key of the tokens.
     """
+    if service == TOKEN_TIMER:
+        metrics_endpoint.require_key(host)
     cluster = measured_cluster(host)
     timer = service.removesuffix(".timer")
     proved = service in TIMERS and service != LINES_TIMER

@@ -148,12 +148,16 @@ def test_the_key_is_on_controllers_and_on_the_host_of_prometheus_alone() -> None
     assert file["path"] in slurmctld.absent_files(plain)
 
 
-def test_a_missing_key_is_one_error() -> None:
-    host = hosts(version="26.05.3", slurm_profile="strict")["head"]
-    host.files = {}
-    with pytest.raises(ValueError, match=f"{KEY} is missing"):
-        metrics_endpoint.key_files(host)
-    assert metrics_endpoint.key_files(host.set(ansible_check_mode=True))[0]["secret"] == ""
+def test_the_key_is_made_after_it_is_known_which_hosts_have_work() -> None:
+    """A cluster gets PrivateData, or the key `monitoring` with it."""
+    found = hosts(version="26.05.3", slurm_profile="strict")
+    for host in found.values():
+        host.files = {MUNGE: b"m"}
+    assert "login" in work(found)
+    assert slurmctld.service_digest(found["head"])
+    with pytest.raises(ValueError, match=f"{KEY} is missing; run site.yml without --limit"):
+        metrics_server.service(found["login"], metrics_server.TOKEN_TIMER)
+    assert metrics_server.service(found["login"].set(ansible_check_mode=True), metrics_server.TOKEN_TIMER)
 
 
 def test_a_control_host_without_the_key_gets_that_of_a_controller() -> None:
