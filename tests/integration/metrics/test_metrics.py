@@ -203,7 +203,9 @@ def test_the_removal_takes_everything(lab: Lab, site: Callable[..., Lab]) -> Non
     run(without)
     installed = " ".join(PACKAGES)
     for host in HOSTS:
-        assert lab.command(host, f"dpkg-query --show --showformat='${{db:Status-Abbrev}}' {installed} || true") == ""
+        # A name that another package recommends is known, and is not installed.
+        states = lab.command(host, f"dpkg-query --show --showformat='${{db:Status-Status}}\\n' {installed} || true")
+        assert {*states.split()} <= {"not-installed"}
         paths = "/etc/gpucluster-slurm/metrics.json /etc/gpucluster-slurm/prometheus /usr/local/sbin/slurm-metrics*"
         paths += " /etc/systemd/system/*metrics* /etc/systemd/system/prometheus* /var/lib/prometheus/node-exporter"
         paths += " /var/lib/prometheus/metrics2 /var/lib/gpucluster-slurm/installed/*"
@@ -236,6 +238,7 @@ def test_a_site_with_its_own_prometheus_gets_files(lab: Lab, site: Callable[...,
         "targets/slurmctld.yml",
         "rules/names.yml",
         "rules/alerts.yml",
+        "rules/gpus.yml",
     }
     assert lab.command(SERVER, "systemctl is-active prometheus-node-exporter prometheus", 4).split() == [
         "active",
