@@ -12,7 +12,10 @@ import jinja2
 from lab import ROOT, Lab
 
 SUITES = {"24.11": "trixie", "26.05": "sid"}
-ORIGINALS = "sackd slurm-client slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurmctld slurmd slurmdbd libslurm-dev"
+ORIGINALS = (
+    "sackd slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin slurm-wlm-mysql-plugin slurmctld slurmd slurmdbd "
+    "libslurm-dev"
+)
 SOURCES = ROOT / "tests/integration/stand_in"
 
 # The packages of pyxis have the same version in both releases, as those of a site may have.
