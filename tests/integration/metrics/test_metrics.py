@@ -240,10 +240,8 @@ def test_a_site_with_its_own_prometheus_gets_files(lab: Lab, site: Callable[...,
         "rules/alerts.yml",
         "rules/gpus.yml",
     }
-    assert lab.command(SERVER, "systemctl is-active prometheus-node-exporter prometheus", 4).split() == [
-        "active",
-        "inactive",
-    ]
+    states = lab.host(SERVER).run("systemctl is-active prometheus-node-exporter prometheus").stdout
+    assert states.split() == ["active", "inactive"]
     done = run(own)
     assert done.changed == {}
     assert WRITE not in tasks(done)

@@ -27,11 +27,13 @@ def site(lab: Lab) -> Run:
 
 
 @pytest.fixture(scope="module", name="address")
-def address_of_the_controller(lab: Lab) -> Iterator[str]:
-    """The address of the host of Prometheus. Afterwards the cluster lacks the key again."""
+def address_of_the_controller(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the host of Prometheus. Afterwards the key is removed, and the cluster is as it was."""
     yield next(node["address"] for node in lab.cluster["nodes"] if node["hosts"] == lab.controller)
+    directory = tmp_path_factory.mktemp("without")
+    site(with_cluster(lab, directory, {key: value for key, value in lab.cluster.items() if key != "monitoring"}))
+    assert lab.command(lab.controller, "ls /usr/bin/prometheus*", 2) == ""
     site(lab)
-    assert "prometheus" not in lab.command(lab.controller, "dpkg-query --show --showformat='${Package}\\n'")
 
 
 def targets(address: str) -> dict[str, set[str]]:
