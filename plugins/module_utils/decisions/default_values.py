@@ -45,6 +45,10 @@ METRICS_TOKENS = Condition(
     "`monitoring` and `PrivateData`, Slurm 26.05 and later",
     lambda target: metrics_endpoint.source_of(target.host, target.release) == "pages with tokens",
 )
+METRICS_PLUGIN = Condition(
+    "`monitoring` and `PrivateData`, Slurm 26.05 and later, without AuthAltTypes",
+    lambda target: target.holds(METRICS_TOKENS) and not metrics_endpoint.has_other_tokens(target.host),
+)
 PREEMPTION = Condition(
     "`database` and a QOS that preempts", lambda target: target.holds(POLICY) and preempts(target.host)
 )

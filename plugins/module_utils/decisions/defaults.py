@@ -221,6 +221,14 @@ DEFAULTS: tuple[Default, ...] = (
     ),
     Default(
         SLURM,
+        "AuthAltParameters",
+        f"jwt_key={metrics_endpoint.HTTP_KEY}",
+        "slurmctld ends if the plugin finds no key for commands. Without AuthAltTypes no command can use it.",
+        "src/plugins/auth/jwt/auth_jwt.c",
+        when.METRICS_PLUGIN,
+    ),
+    Default(
+        SLURM,
         "GresTypes",
         when.of_nodes("the names of all generic resources", "GresTypes"),
         "Slurm knows no other generic resources.",

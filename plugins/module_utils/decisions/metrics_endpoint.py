@@ -45,6 +45,11 @@ def has_private_data(host: RunHost) -> bool:
     return bool(given["privatedata"] if "privatedata" in given else host["slurm_profile"] == "strict")
 
 
+def has_other_tokens(host: RunHost) -> bool:
+    """Whether the site lets commands of Slurm use tokens (AuthAltTypes), with a key of its own."""
+    return any(str(name).lower() == "authalttypes" and value for name, value in host["slurm_conf"].items())
+
+
 def known_release(host: RunHost) -> str:
     """The release of the cluster, as the serving controller or another one has said it; empty if none has answered."""
     names = dict.fromkeys([serving_controller(host), *host["slurm_controllers"]])

@@ -118,7 +118,7 @@ def test_slurm_conf_has_the_parameters_of_the_source() -> None:
         host = hosts(**given)["head"]
         target = defaults.target(host, given["version"][:5])
         found = defaults.values(defaults.SLURM, target)
-        return {key: value for key, value in found.items() if "etrics" in key or "Http" in key}
+        return {key: value for key, value in found.items() if "etrics" in key or "Http" in key or "AuthAlt" in key}
 
     assert parameters(version="24.11.5") == {}
     assert parameters(version="26.05.3", found=None) == {}
@@ -127,7 +127,10 @@ def test_slurm_conf_has_the_parameters_of_the_source() -> None:
         "MetricsType": "metrics/openmetrics",
         "MetricsAuthUsers": "prometheus",
         "SlurmctldHttpAuthParameters": "jwt_key=/etc/gpucluster-slurm/slurmctld_http.key",
+        "AuthAltParameters": "jwt_key=/etc/gpucluster-slurm/slurmctld_http.key",
     }
+    site = {"AuthAltTypes": ["auth/jwt"]}
+    assert "AuthAltParameters" not in parameters(version="26.05.3", slurm_profile="strict", slurm_conf=site)
     assert default_values.METRICS.text != default_values.METRICS_TOKENS.text
 
 
