@@ -27,7 +27,7 @@ HEAD, WHOLE, PARTS = "gpu-ctl", "gpu-node1", "gpu-node2"
 PROMETHEUS = "http://10.213.7.225:9090"
 WATCH = Path(__file__).parent / "watch.py"
 LOADS = "/run/nvidia-smi-stand-in-loads"
-SMI = "/usr/local/bin/nvidia-smi"
+SMI, PROGRAM = "/usr/local/bin/nvidia-smi", "/usr/local/sbin/slurm-gpu-metrics"
 SCRAPED = 130
 """Seconds until Prometheus has a new value, and its rules have followed."""
 LASTS = 330
@@ -46,6 +46,7 @@ DEVICES = {
 JOB = """#!/bin/bash
 # Writes which GPUs this job can open, and keeps them for some seconds. usage: job SECONDS
 LC_ALL=C
+shopt -s nullglob
 file=/run/gpu-truth/$SLURM_JOB_ID
 mine=$$
 for device in /dev/nvidia[0-9] /dev/nvidia-caps/*; do
@@ -59,15 +60,15 @@ rm -f "$file"
 
 KINDS = (
     # Partition, generic resources, jobs, tasks of an array.
-    ("all", "gpu:h100:1", 80, 1),
-    ("all", "gpu:h100:2", 20, 1),
-    ("all", "gpu:h100:1", 40, 10),
-    ("all", "shard:1", 60, 1),
+    ("all", "gpu:h100:1", 60, 1),
+    ("all", "gpu:h100:1", 20, 10),
+    ("all", "gpu:h100:2", 10, 1),
+    ("all", "shard:1", 90, 1),
     ("all", "shard:1", 60, 20),
     ("all", "shard:2", 40, 1),
-    ("instances", "gpu:a100_1g:1", 100, 1),
+    ("instances", "gpu:a100_1g:1", 140, 1),
     ("instances", "gpu:a100_1g:1", 60, 20),
-    ("instances", "gpu:a100_1g:2", 40, 1),
+    ("instances", "gpu:a100_1g:2", 20, 1),
 )
 NUMBER = 500
 
@@ -169,14 +170,14 @@ def test_no_job_is_given_the_gpu_of_another_one(lab: Lab, load: Load) -> None:
         lines = []
         for partition, gres, number, tasks in KINDS:
             array = f"--array=1-{tasks}" if tasks > 1 else ""
-            options = f"-p {partition} --gres={gres} --mem=30 --requeue --output=/dev/null --chdir=/ {array}"
-            command = f"sbatch {options} /usr/local/bin/gpu-job $((3 + number % 4))"
+            options = f"-p {partition} --gres={gres} --mem=30 --time=2 --requeue --output=/dev/null --chdir=/ {array}"
+            command = f"sbatch {options} /usr/local/bin/gpu-job $((3 + number % 2))"
             lines.append(
                 f"number=0; while [ $number -lt {number // tasks} ]; do number=$((number + 1)); {command}; done"
             )
         both = " &\n".join(f"({line})" for line in lines)
         lab.command(HEAD, f"runuser -u alice -- sh -c {shlex.quote(both + ' & wait')} >/dev/null")
-        wait_for(lambda: left(lab) < NUMBER // 4, 420)
+        wait_for(lambda: left(lab) < NUMBER // 3, 420)
         for node in (WHOLE, PARTS):
             lab.command(node, "touch /run/gpu-watch/calm")
         # A requeued job waits for two minutes.
@@ -196,7 +197,7 @@ def test_no_job_is_given_the_gpu_of_another_one(lab: Lab, load: Load) -> None:
     lab.wait_for(HEAD, "squeue -h -p all,instances | wc -l", "0")
     jobs = {WHOLE: load.busy, PARTS: load.half}
     for node, job in jobs.items():
-        lab.command(node, "systemctl start slurm-gpu-metrics")
+        lab.command(node, PROGRAM)
         left_over = lab.command(node, "sort -u /run/gpucluster-slurm/gpu-jobs/*").split()
         assert left_over == [job]
 
@@ -272,7 +273,7 @@ sleep 1000
     yield freezer
     lab.command(WHOLE, f"rm -f /run/unkillable; mv {SMI}.kept {SMI}")
     lab.host(WHOLE).run(f"echo THAWED >{freezer}/freezer.state; sleep 1; rmdir {freezer}")
-    lab.command(WHOLE, "systemctl start slurm-gpu-metrics")
+    lab.command(WHOLE, PROGRAM)
 
 
 def failing() -> bool:
@@ -303,7 +304,7 @@ def test_an_nvidia_smi_that_hangs_is_given_up_on(lab: Lab, hanging: str) -> None
     counter = 'gpucluster_gpu_query_failures_total{query="gpu"}'
     before = failures(lab)[counter]
     for _run in range(6):
-        lab.command(WHOLE, "systemctl start slurm-gpu-metrics")
+        lab.command(WHOLE, PROGRAM)
     after = failures(lab)
     assert after[counter] >= before + 6
     assert after["gpucluster_gpu_query_hanging"] == 0
@@ -311,15 +312,15 @@ def test_an_nvidia_smi_that_hangs_is_given_up_on(lab: Lab, hanging: str) -> None
     wait_for(failing, 2 * SCRAPED)
     if lab.host(WHOLE).run(f"mkdir {hanging}").rc:
         pytest.skip("without the freezer of cgroup v1, no process can be made that cannot be killed")
-    lab.command(WHOLE, "touch /run/unkillable; systemctl start slurm-gpu-metrics")
+    lab.command(WHOLE, f"touch /run/unkillable; {PROGRAM}")
     assert failures(lab)["gpucluster_gpu_query_hanging"] == 1
     for _run in range(5):
-        lab.command(WHOLE, "systemctl start slurm-gpu-metrics")
+        lab.command(WHOLE, PROGRAM)
     assert count_smis(lab) == 1
     wait_for(lambda: any(value for value in values("gpucluster_gpu_query_hanging", "instance").values()))
     assert failing()
     # When it has ended, nvidia-smi is asked again.
     lab.command(WHOLE, f"rm /run/unkillable; echo THAWED >{hanging}/freezer.state")
     lab.command(WHOLE, f"mv {SMI} {SMI}.hangs; cp -p {SMI}.kept {SMI}; rm {SMI}.hangs; sleep 1")
-    lab.command(WHOLE, "systemctl start slurm-gpu-metrics")
+    lab.command(WHOLE, PROGRAM)
     assert failures(lab)["gpucluster_gpu_query_hanging"] == 0

@@ -137,15 +137,13 @@ class Watch:
                         kill(process)
                     break
                 time.sleep(0.05)
-        time.sleep(0.5)
-        self.resume()
 
     def resume(self) -> None:
         """Give the node and the held jobs back."""
         if "drain" in self.slurm("sinfo", "-h", "-n", self.node, "-o", "%T"):
             self.slurm("scontrol", "update", f"nodename={self.node}", "state=resume")
         for line in self.slurm("squeue", "-h", "-t", "PD", "-o", "%A %r").split("\n"):
-            if "held" in line:
+            if "Held" in line:
                 self.slurm("scontrol", "release", line.split()[0])
 
 
@@ -191,10 +189,9 @@ def main() -> None:
     watch = Watch(node, dict(gpu.split("=") for gpu in gpus))
     while not STOP.exists():
         watch.sample()
+        watch.resume()
         if not CALM.exists():
             watch.disturb()
-        else:
-            watch.resume()
         time.sleep(random.uniform(0.2, 1))
     watch.resume()
     print(json.dumps({"counts": watch.counts, "wrong": watch.wrong, "seen": len(watch.seen)}))
