@@ -30,8 +30,8 @@ LOADS = "/run/nvidia-smi-stand-in-loads"
 SMI, PROGRAM = "/usr/local/bin/nvidia-smi", "/usr/local/sbin/slurm-gpu-metrics"
 SCRAPED = 130
 """Seconds until Prometheus has a new value, and its rules have followed."""
-LASTS = 330
-"""Seconds that the jobs with known loads run."""
+LEAST = 300
+"""Seconds that the jobs with known loads run at least."""
 
 DEVICES = {
     WHOLE: {str(gpu): f"/dev/nvidia{minor}" for gpu, minor in enumerate((1, 0, 3, 2))},
@@ -108,6 +108,7 @@ class Load:
     """Of bob, with one GPU that is in use for 80 % of the time."""
     half: str
     """Of alice, with a GPU that is in use for 60 % of the time, and one on which there is no process."""
+    began: float
 
 
 @pytest.fixture(scope="module", name="load")
@@ -120,16 +121,18 @@ def known_loads(lab: Lab) -> Iterator[Load]:
         lab.command(host, "mkdir -p -m 1777 /run/gpu-truth")
     lab.script(HEAD, "cat >/usr/local/bin/gpu-job && chmod 0755 /usr/local/bin/gpu-job", JOB.encode())
     # Both write when they begin and end by the clock of the node.
-    wrap = shlex.quote(f"date +%s >/home/known-$SLURM_JOB_ID; sleep {LASTS}; date +%s >>/home/known-$SLURM_JOB_ID")
-    lab.command(HEAD, "chmod 1777 /home")
+    now = "date +%s >>/home/known/$SLURM_JOB_ID"
+    wrap = shlex.quote(f"{now}; while ! test -e /home/known/end; do sleep 1; done; {now}")
+    lab.command(HEAD, "rm -rf /home/known; mkdir -m 1777 /home/known")
     load = Load(
         submit(lab, "bob", "-p measured --gres=gpu:h100:1", f"--wrap={wrap}"),
         submit(lab, "alice", "-p measured --gres=gpu:a100:2", f"--wrap={wrap}"),
+        time.monotonic(),
     )
     for job in (load.busy, load.half):
         lab.wait_for(HEAD, f"squeue -h -j {job} -o %T", "RUNNING")
     yield load
-    lab.command(HEAD, f"scancel {load.busy} {load.half}; rm -f /home/known-*")
+    lab.command(HEAD, f"scancel {load.busy} {load.half}; rm -rf /home/known")
     for host in (WHOLE, PARTS):
         lab.command(host, f"rm -rf {LOADS} /run/gpu-truth")
 
@@ -224,11 +227,13 @@ def test_series_have_the_load_and_the_job(lab: Lab, load: Load) -> None:
 
 def test_gpu_hours_are_right(lab: Lab, load: Load) -> None:
     """Within 2 % of what the jobs have written, and of the loads."""
+    time.sleep(max(0, load.began + LEAST - time.monotonic()))
+    lab.command(HEAD, "touch /home/known/end")
     for job in (load.busy, load.half):
-        lab.wait_for(HEAD, f"sacct -n -X -j {job} -o State", "COMPLETED", LASTS + 60)
+        lab.wait_for(HEAD, f"sacct -n -X -j {job} -o State", "COMPLETED", 60)
     expected = {}
     for user, job, gpus, share in (("bob", load.busy, 1, 0.8), ("alice", load.half, 2, 0.3)):
-        first, last = map(int, lab.command(HEAD, f"cat /home/known-{job}").split())
+        first, last = map(int, lab.command(HEAD, f"cat /home/known/{job}").split())
         expected[user] = (gpus * (last - first) / 3600, share)
     # Tests can run at midnight.
     days = "--from $(date -d yesterday +%F) --to $(date +%F)"
