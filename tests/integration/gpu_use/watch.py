@@ -29,6 +29,8 @@ TRUTH = Path("/run/gpu-truth")
 CALM, STOP = Path("/run/gpu-watch/calm"), Path("/run/gpu-watch/stop")
 PROGRAM, TEXTFILE = "/usr/local/sbin/slurm-gpu-metrics", Path("/var/lib/prometheus/node-exporter/gpu.prom")
 ACTIVE = ("RUNNING", "COMPLETING")
+START_SECONDS = 20
+"""So long a job has its GPUs without a slurmstepd, since that starts after the prolog (docs/design/gpu_use.md)."""
 LEAST = 3.0
 """Seconds that a job takes at least, so that one cannot come and go within a sample that is shorter."""
 
@@ -43,6 +45,8 @@ class Watch:
         self.wrong: list[str] = []
         self.killed: set[str] = set()
         self.seen: set[str] = set()
+        self.epilogs: dict[str, float] = {}
+        """When the epilog of a job was killed, which may have been before its first command."""
 
     def states(self) -> dict[str, str]:
         """The states of the jobs that Slurm has now."""
@@ -72,7 +76,12 @@ class Watch:
     def sample(self) -> None:
         """Compare once: the series, then the map."""
         begin, states, before = time.monotonic(), self.states(), self.truth()
-        done = subprocess.run([PROGRAM], capture_output=True, text=True, check=False)
+        while (done := subprocess.run([PROGRAM], capture_output=True, text=True, check=False)).returncode:
+            # The timer can have started it at the same time.
+            if "gpu-metrics" not in done.stderr:
+                self.report("program", "-", done.stderr)
+                break
+            time.sleep(0.2)
         series = holders(
             re.findall(r'^gpucluster_job_gpu_share\{.*slurmjobid="(\d+)",gpu="([^"]+)"', read(TEXTFILE), re.M)
         )
@@ -82,8 +91,6 @@ class Watch:
         after, states_after = self.truth(), self.states()
         short = time.monotonic() - begin < LEAST
         self.counts["samples"] += 1
-        if done.returncode:
-            self.report("program", "-", done.stderr)
         self.seen |= {*before, *after}
         for name, found, first, second in (("series", series, before, between), ("map", in_map, between, after)):
             for job, gpus in found.items():
@@ -93,6 +100,8 @@ class Watch:
                     self.counts[f"{name}_compared"] += len(gpus)
                     if gpus != first[job][1]:
                         self.report(f"{name}_wrong", job, sorted(gpus), first[job], pair)
+                elif begin < self.epilogs.get(job, -START_SECONDS) + START_SECONDS:
+                    self.counts[f"{name}_late"] += 1
                 elif short and job not in {*before, *between, *after} and not any(state in ACTIVE for state in pair):
                     self.report(f"{name}_gone", job, sorted(gpus), pair, read(RUN / "gpu-job-data" / job))
             for job in {*first} - self.killed:
@@ -105,8 +114,8 @@ class Watch:
         """Sometimes end a job, or a process of Slurm."""
         running = [job for job in self.truth() if job not in self.killed]
         chance = random.random()
-        if chance < 0.10:
-            self.kill_script("slurm-prolog" if chance < 0.05 else "slurm-epilog")
+        if chance < 0.12:
+            self.kill_script("slurm-prolog" if chance < 0.07 else "slurm-epilog")
         elif not running or chance > 0.5:
             return
         elif chance < 0.25:
@@ -133,6 +142,9 @@ class Watch:
                 if found := processes(f"/{name}"):
                     time.sleep(0.3)  # now it waits
                     for process in found:
+                        job = re.search("SLURM_JOB_ID=([0-9]+)", read(Path(f"/proc/{process}/environ")))
+                        if job and name == "slurm-epilog":
+                            self.epilogs[job[1]] = time.monotonic()
                         self.counts[f"{name}_killed"] += 1
                         kill(process)
                     break
@@ -143,7 +155,7 @@ class Watch:
         if "drain" in self.slurm("sinfo", "-h", "-n", self.node, "-o", "%T"):
             self.slurm("scontrol", "update", f"nodename={self.node}", "state=resume")
         for line in self.slurm("squeue", "-h", "-t", "PD", "-o", "%A %r").split("\n"):
-            if "Held" in line:
+            if "held" in line.lower():
                 self.slurm("scontrol", "release", line.split()[0])
 
 
