@@ -177,6 +177,8 @@ benchmark: $(ready) ## measure site.yml, 10,000 nodes and 10,000 people, as rati
 	python tests/benchmark/accounting.py
 	molecule converge -s slurm-26.05
 	python tests/benchmark/metrics.py
+	molecule converge -s gpu-use
+	python tests/benchmark/gpu_use.py
 
 demo: $(ready) ## install and validate a cluster in containers on this machine; run it again to repair the cluster
 	@echo '==> containers'

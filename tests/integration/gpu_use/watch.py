@@ -49,8 +49,12 @@ class Watch:
         """When the epilog of a job was killed, which may have been before its first command."""
 
     def states(self) -> dict[str, str]:
-        """The states of the jobs that Slurm has now."""
-        output = self.slurm("squeue", "-h", "-o", "%A %T")
+        """The states of the jobs that Slurm has now.
+
+        Without -r, squeue hides a requeued task that completes in the pending rest of its array
+        (`_combine_pending_array_tasks` in `src/squeue/print.c`).
+        """
+        output = self.slurm("squeue", "-h", "-r", "-o", "%A %T")
         return dict(line.split() for line in output.split("\n") if line)
 
     def slurm(self, *command: str) -> str:
@@ -154,7 +158,7 @@ class Watch:
         """Give the node and the held jobs back."""
         if "drain" in self.slurm("sinfo", "-h", "-n", self.node, "-o", "%T"):
             self.slurm("scontrol", "update", f"nodename={self.node}", "state=resume")
-        for line in self.slurm("squeue", "-h", "-t", "PD", "-o", "%A %r").split("\n"):
+        for line in self.slurm("squeue", "-h", "-r", "-t", "PD", "-o", "%A %r").split("\n"):
             if "held" in line.lower():
                 self.slurm("scontrol", "release", line.split()[0])
 
