@@ -33,7 +33,7 @@ MEASURE = "timeout 60 sh -c 'until slurm-gpu-metrics; do sleep 0.3; done'"
 """Writes the series of a node. The timer can be doing it."""
 SCRAPED = 130
 """Seconds until Prometheus has a new value, and its rules have followed."""
-LEAST = 300
+LEAST = 200
 """Seconds that the jobs with known loads run at least."""
 
 DEVICES = {
