@@ -121,7 +121,9 @@ def report(lab: Lab) -> dict[tuple[str, str], dict[str, Any]]:
     days = "--from $(date -d yesterday +%F) --to $(date +%F)"
     text = lab.command(HEAD, f"slurm-gpu-hours report {days} --by user,account,partition --json")
     rows = json.loads(text)["rows"]
-    return {(row["user"], row["account"]): row for row in rows if row["partition"] == "measured"}
+    return {
+        (row["user"], row["account"]): row for row in rows if row["partition"] == "measured" and row["user"] != "root"
+    }
 
 
 @pytest.fixture(scope="module", name="load")
