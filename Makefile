@@ -33,7 +33,7 @@ test-lanes := molecule-containers molecule-default molecule-single $(check-lanes
 all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecule-wide-26.05 molecule-commands' 'molecule-machines molecule-machines-26.05' \
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-remove molecule-prologs \
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
-  molecule-metrics device dashboard-types \
+  molecule-metrics molecule-gpu-use device dashboard-types \
   'sanity sanity-rest' \
   $(filter-out molecule-default sanity,$(test-lanes))
 
@@ -177,6 +177,8 @@ benchmark: $(ready) ## measure site.yml, 10,000 nodes and 10,000 people, as rati
 	python tests/benchmark/accounting.py
 	molecule converge -s slurm-26.05
 	python tests/benchmark/metrics.py
+	molecule converge -s gpu-use
+	python tests/benchmark/gpu_use.py
 
 demo: $(ready) ## install and validate a cluster in containers on this machine; run it again to repair the cluster
 	@echo '==> containers'

@@ -108,6 +108,8 @@ class Node:
         form = "0000000000000000: 00000002 00000000 00010000 0001 01 {0} {1}/{2}_{0}.4294967292\n"
         text = head + "".join(form.format(job, self.spool, NODE) for job in jobs)
         (self.root / "proc/net/unix").write_text(text)
+        for job in jobs:
+            (self.spool / f"{NODE}_{job}.4294967292").touch()
 
     def collect(self) -> list[Sample]:
         """Run slurm-gpu-metrics, and return what it has written."""

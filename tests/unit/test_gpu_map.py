@@ -208,6 +208,19 @@ def test_a_socket_in_a_directory_of_users_is_no_step(node: Node) -> None:
     assert attributions(node.collect()) == {}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_the_directory_can_be_of_slurms_user_and_the_socket_cannot(node: Node) -> None:
+    """As with Debian's packages, whose /var/lib/slurm/slurmd is of user slurm."""
+    node.prolog(7, "0")
+    node.age(7, 3600)
+    node.start_steps(7)
+    os.chown(node.spool, 12345, -1)
+    assert attributions(node.collect()) == {"7": {"0"}}
+    (socket,) = node.spool.iterdir()
+    os.chown(socket, 12345, -1)
+    assert attributions(node.collect()) == {}
+
+
 @pytest.mark.parametrize("stage", ["prolog", "epilog"])
 def test_a_failure_fails_no_job(node: Node, stage: str) -> None:
     """Somebody holds the lock too long. The next run of slurm-gpu-metrics leaves no line of the job."""
