@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import subprocess
 import time
@@ -33,7 +32,7 @@ DATA = Path("/run/gpucluster-slurm/gpu-job-data") / JOB["SLURM_JOB_ID"]
 def run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
     """Seconds and processor seconds of a command and its children."""
     begin = time.monotonic()
-    process = os.posix_spawn(command[0], command, environment)
+    process = os.posix_spawn(command[0], [*command], environment)
     _process, status, used = os.wait4(process, 0)
     seconds = time.monotonic() - begin
     assert status == 0, command
@@ -44,20 +43,22 @@ def show(what: str, rounds: Sequence[tuple[float, float]], base: float) -> float
     """Print the medians in ms; return that of the processor time."""
     wall, used = (statistics.median(values) * 1000 for values in zip(*rounds))
     print(f"{what:45} {wall:7.1f} {used:7.1f} {used / (base or used):6.1f}", flush=True)
-    return used
+    return float(used)
 
 
-def of_service(*command: str) -> float:
-    """Processor seconds of a command in a service, as systemd accounts them by its cgroup."""
-    options = ["--quiet", "--unit=gpu-use-cost", "--property=CPUAccounting=yes", "--property=Type=oneshot"]
-    subprocess.run(["systemd-run", *options, "--remain-after-exit", *command], check=True, stdout=subprocess.DEVNULL)
-    shown = subprocess.run(
-        ["systemctl", "show", "--property=CPUUsageNSec", "gpu-use-cost"], check=True, capture_output=True, text=True
-    ).stdout
-    subprocess.run(["systemctl", "stop", "gpu-use-cost"], check=True)
-    number = re.search(r"=(\d+)", shown)
-    assert number, shown
-    return int(number[1]) / 1e9
+def of_cgroup(command: Sequence[str]) -> float:
+    """Processor seconds of a command and all that it starts, by the accounting of a cgroup."""
+    first = Path("/sys/fs/cgroup/cpuacct")
+    group = (first if first.exists() else Path("/sys/fs/cgroup")) / "gpu-use-cost"
+    group.mkdir()
+    script = f'echo $$ >{group}/cgroup.procs && exec "$@"'
+    subprocess.run(["sh", "-c", script, "sh", *command], check=True, stdout=subprocess.DEVNULL)
+    if first.exists():
+        seconds = int((group / "cpuacct.usage").read_text()) / 1e9
+    else:
+        seconds = int((group / "cpu.stat").read_text().split()[1]) / 1e6
+    group.rmdir()
+    return seconds
 
 
 def main() -> None:
@@ -81,14 +82,12 @@ def main() -> None:
     for name, rounds in found.items():
         used = show(name, rounds, base)
         base = base or used
-    query = ["/usr/local/bin/nvidia-smi", "--query-gpu=index", "--format=csv,noheader,nounits"]
-    pmon = ["/usr/local/bin/nvidia-smi", "pmon", "-c", "1"]
-    services = {"the timer's service": ["/usr/local/sbin/slurm-gpu-metrics"], "two nvidia-smi of it": query}
-    for name, command in services.items():
-        rounds = [of_service(*command) for _round in range(TIMER_ROUNDS)]
-        if command is query:
-            rounds = [first + of_service(*pmon) for first in rounds]
-        print(f"{name + ', cgroup accounting':45} {'':7} {statistics.median(rounds) * 1000:7.1f}")
+    smi = "/usr/local/bin/nvidia-smi"
+    query, pmon = [smi, "--query-gpu=index", "--format=csv,noheader,nounits"], [smi, "pmon", "-c", "1"]
+    program = [of_cgroup(["/usr/local/sbin/slurm-gpu-metrics"]) for _round in range(TIMER_ROUNDS)]
+    calls = [of_cgroup(query) + of_cgroup(pmon) for _round in range(TIMER_ROUNDS)]
+    for name, times in {"a run of slurm-gpu-metrics": program, "two calls of nvidia-smi in it": calls}.items():
+        print(f"{name:45} {'':7} {statistics.median(times) * 1000:7.1f}")
 
 
 if __name__ == "__main__":

@@ -270,7 +270,7 @@ def test_the_line_of_a_job(lab: Lab, load: Load) -> None:
     said = lab.wait_for(HEAD, line, "gpus: ", 300)
     print(said)
     assert said.startswith("gpus: used 30 % of ")
-    assert " on 2 GPUs (a100), memory 0 of 80 GiB" in said
+    assert " on 2 GPUs (NVIDIA A100-SXM4-40GB), memory 0 of 80 GiB" in said
     # The role that installs it needs pyxis.
     program = (ROOT / "roles/job_tools/files/jobstats.py").read_bytes()
     lab.script(HEAD, "cat >/usr/local/lib/jobstats.py", program)
