@@ -15,6 +15,9 @@ from collections.abc import Iterator
 import pytest
 from lab import ROOT, Lab
 
+# A minute; slurmdbd changes little here from release to release.
+pytestmark = pytest.mark.rare
+
 FILES = {
     "program": ROOT / "roles/slurm_metrics/files/slurm-gpu-hours",
     "jobstats.py": ROOT / "roles/job_tools/files/jobstats.py",
