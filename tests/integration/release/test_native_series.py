@@ -4,7 +4,7 @@
 """The series of `slurm-metrics cluster --all` on this release of Slurm, against what Slurm's commands say, and against
 slurmctld's own series where it has them.
 
-The cluster has no key `monitoring`: the program runs with settings and a directory of this test.
+The program runs with settings, a lock and a directory of this test, also where the cluster has the key `monitoring`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ program = module_from_spec(spec_from_loader("program", loader))
 sys.modules["program"] = program
 loader.exec_module(program)
 program.SETTINGS, program.DIRECTORY = Path("{PLACE}/metrics.json"), Path("{PLACE}")
+program.LOCKS = Path("{PLACE}/locks")
 sys.exit(program.main(sys.argv[1:]))
 """
 FETCH = """
