@@ -126,7 +126,7 @@ def away(lab: Lab, host: str) -> Iterator[None]:
 
 
 def lose(lab: Lab, *hosts: str) -> None:
-    """Remove hosts with their disks, and make them anew, bare but for the packages."""
+    """Remove hosts with their disks, and make them anew, with their packages alone."""
     podman("rm", "--force", "--time=0", *map(container, hosts))
     environment = os.environ | {"MOLECULE_GLOB": "molecule/*/molecule.yml"}
     for command in ("reset", "create"):
