@@ -167,18 +167,14 @@ def mail_domain(target: Target) -> Any:
 
 
 def tracked_gpus(target: Target) -> list[str]:
-    """GPUs of any type, and each type that a machine type has, MIG instances among them."""
+    """GPUs of any type, each type that a machine type has, MIG instances among them, and shares of GPUs."""
     machines = target.host["slurm_hardware_types"]
     used = {str(node["hardware"]) for node in target.host["slurm_nodes"]}
-    types = {
-        kind
-        for name in used
-        for gres in machines[name].get("gres") or ()
-        if gres.get("name") == "gpu"
-        for kind, _count in gres_kinds(gres)
-        if kind
-    }
-    return ["gres/gpu", *(f"gres/gpu:{kind}" for kind in sorted(types))]
+    resources = [gres for name in used for gres in machines[name].get("gres") or ()]
+    gpus = [gres for gres in resources if gres.get("name") == "gpu"]
+    types = {kind for gres in gpus for kind, _count in gres_kinds(gres) if kind}
+    shares = {str(gres.get("name")) for gres in resources} & {"mps", "shard"}
+    return ["gres/gpu", *(f"gres/gpu:{kind}" for kind in sorted(types)), *(f"gres/{name}" for name in sorted(shares))]
 
 
 DAY = 24 * 60
@@ -273,7 +269,9 @@ LOG_FILE = Follows(
     lambda target: f"{log_file_mib(buffer_pool_mib(target.host.facts['memory_mib']))}M",
 )
 WEIGHTS = Follows("`CPU=1`, and for a GPU and its memory the CPUs of its share", lambda target: target.weights)
-TRACKED_GPUS = Follows("`gres/gpu`, and `gres/gpu:TYPE` of each type of the machine types", tracked_gpus)
+TRACKED_GPUS = Follows(
+    "`gres/gpu`, `gres/gpu:TYPE` of each type of the machine types, and `gres/shard` or `gres/mps`", tracked_gpus
+)
 STATE_DIRECTORY = Follows("`/var/lib/slurm/slurmctld`", lambda target: state_directory(target.host))
 SCRATCH = Follows("the `path` of the storage with `scratch`", lambda target: scratch(target.host) or None)
 MAIL = Follows(

@@ -264,7 +264,7 @@ DEFAULTS: tuple[Default, ...] = (
         SLURM,
         "AccountingStorageTRES",
         when.TRACKED_GPUS,
-        "A limit of a type of GPU, such as `gres/gpu:h100`, needs the type to be tracked.",
+        "A limit of a type of GPU, such as `gres/gpu:h100`, needs the type to be tracked; so do shares of GPUs.",
         MAN,
         when.GPUS,
         generation=2,

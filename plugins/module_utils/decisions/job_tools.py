@@ -15,18 +15,26 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 
 
 def files(host: RunHost) -> list[dict[str, str]]:
-    """The commands, their defaults, and their completion in bash."""
-    config_dir = host.option("enroot", "enroot_config_dir")
-    conf = host.text("job_tools", "job-tools.conf.j2", config_dir=config_dir)
-    names = ("gpus.py", "jobstats.py", "nvcrlogin.py")
-    gpus, jobstats, login = ("#!/usr/bin/python3\n" + role_file("job_tools", name) for name in names)
-    return [
-        plain_file("/etc/gpucluster-slurm/job-tools.conf", conf),
-        plain_file(f"{SCRIPTS_DIR}/job-tools.sh", role_file("job_tools", "job-tools.sh")),
-        program("/usr/local/bin/sbuild.sh", role_file("job_tools", "sbuild.sh")),
-        program("/usr/local/bin/srun.sh", role_file("job_tools", "srun.sh")),
-        program("/usr/local/bin/gpus", gpus),
-        program("/usr/local/bin/jobstats", jobstats),
-        program("/usr/local/bin/nvcrlogin", login),
+    """The commands, their defaults, and their completion in bash. Those for containers need software for containers."""
+    tools = host["slurm_containers"]
+    wanted = [
+        _python_program("gpus"),
+        _python_program("jobstats"),
         plain_file("/etc/bash_completion.d/gpucluster-job-tools", role_file("job_tools", "completion.bash")),
     ]
+    if {"apptainer", "enroot"} & {*tools}:
+        config_dir = host.option("enroot", "enroot_config_dir")
+        conf = host.text("job_tools", "job-tools.conf.j2", config_dir=config_dir)
+        wanted += [_python_program("nvcrlogin"), plain_file("/etc/gpucluster-slurm/job-tools.conf", conf)]
+    if "pyxis" in tools:
+        wanted += [
+            plain_file(f"{SCRIPTS_DIR}/job-tools.sh", role_file("job_tools", "job-tools.sh")),
+            program("/usr/local/bin/sbuild.sh", role_file("job_tools", "sbuild.sh")),
+            program("/usr/local/bin/srun.sh", role_file("job_tools", "srun.sh")),
+        ]
+    return wanted
+
+
+def _python_program(name: str) -> dict[str, str]:
+    """A command of the role in Python."""
+    return program(f"/usr/local/bin/{name}", "#!/usr/bin/python3\n" + role_file("job_tools", f"{name}.py"))

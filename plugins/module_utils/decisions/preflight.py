@@ -155,8 +155,6 @@ def _objections(host: RunHost) -> Iterator[str]:
     tools = host["slurm_containers"]
     if "pyxis" in tools and "enroot" not in tools:
         yield "slurm_containers has pyxis without enroot, which runs its containers"
-    if "job_tools" in tools and "pyxis" not in tools:
-        yield "slurm_containers has job_tools without pyxis, whose options the tools use"
     if lacking := lacking_packages(host):
         yield f"slurm_packages.files lacks packages that this cluster needs: {', '.join(lacking)}"
     yield from joined(

@@ -14,7 +14,7 @@ import shlex
 import time
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,14 +116,18 @@ class Load:
     """The report of before."""
 
 
-def report(lab: Lab) -> dict[tuple[str, str], dict[str, Any]]:
-    """GPU hours in the partition of the known loads, by user and account. Tests can run at midnight."""
+def report(lab: Lab) -> dict[str, Any]:
+    """GPU hours of today and yesterday, since tests can run at midnight."""
     days = "--from $(date -d yesterday +%F) --to $(date +%F)"
     text = lab.command(HEAD, f"slurm-gpu-hours report {days} --by user,account,partition --json")
-    rows = json.loads(text)["rows"]
-    return {
-        (row["user"], row["account"]): row for row in rows if row["partition"] == "measured" and row["user"] != "root"
-    }
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def rows_of(hours: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """GPU hours in the partition of the known loads, by user and account."""
+    rows = [row for row in hours["rows"] if row["partition"] == "measured" and row["user"] != "root"]
+    return {(row["user"], row["account"]): row for row in rows}
 
 
 @pytest.fixture(scope="module", name="load")
@@ -139,7 +143,7 @@ def known_loads(lab: Lab) -> Iterator[Load]:
     now = "date +%s >>/home/known/$SLURM_JOB_ID"
     wrap = shlex.quote(f"{now}; while ! test -e /home/known/end; do sleep 1; done; {now}")
     lab.command(HEAD, "rm -rf /home/known; mkdir -m 1777 /home/known")
-    earlier = report(lab)
+    earlier = rows_of(report(lab))
     load = Load(
         submit(lab, "bob", "-p measured --gres=gpu:h100:1", f"--wrap={wrap}"),
         submit(lab, "alice", "-p measured --gres=gpu:a100:2", f"--wrap={wrap}"),
@@ -201,7 +205,7 @@ def test_no_job_is_given_the_gpu_of_another_one(lab: Lab, load: Load) -> None:
         for node in (WHOLE, PARTS):
             lab.command(node, "touch /run/gpu-watch/calm")
         # A requeued job waits for two minutes.
-        wait_for(lambda: left(lab) == 0, 240)
+        wait_for(lambda: left(lab) == 0, 420)
     finally:
         lab.command(HEAD, "scancel -p all; scancel -p instances")
         found = results(lab)
@@ -239,6 +243,11 @@ def test_series_have_the_load_and_the_job(lab: Lab, load: Load) -> None:
     own = f'slurmjobid="{load.half}"'
     assert values(f"slurm_job_power_gpu{{{own}}}", "gpu") == {("0",): 438220, ("1",): 78220}
     assert values(f"slurm_job_memory_usage_gpu{{{own}}}", "gpu") == {("0",): 500 * 1024**2, ("1",): 0}
+    seen = json.loads(lab.command(HEAD, "runuser -u alice -- gpus --json"))["jobs"]
+    assert {(job["job"], gpu["type"]): gpu["count"] for job in seen for gpu in job["gpus"]} == {
+        (load.busy, "h100"): 1,
+        (load.half, "a100"): 2,
+    }
     assert lab.command(HEAD, f"squeue -h -j {load.half} -o %T") == "RUNNING"
 
 
@@ -252,7 +261,8 @@ def test_gpu_hours_are_right(lab: Lab, load: Load) -> None:
     for user, job, gpus, share in (("bob", load.busy, 1, 0.8), ("alice", load.half, 2, 0.3)):
         first, last = map(int, lab.command(HEAD, f"cat /home/known/{job}").split())
         expected[user] = (gpus * (last - first) / 3600, share)
-    rows = report(lab)
+    assert report(lab)["jobs_with_parts"] > 0
+    rows = rows_of(report(lab))
     assert {*rows} == {("alice", "physics"), ("bob", "biology")}
     for key, row in rows.items():
         hours, share = expected[key[0]]
@@ -271,10 +281,7 @@ def test_the_line_of_a_job(lab: Lab, load: Load) -> None:
     print(said)
     assert said.startswith("gpus: used 30 % of ")
     assert " on 2 GPUs (NVIDIA A100-SXM4-40GB), memory 0 of 80 GiB" in said
-    # The role that installs it needs pyxis.
-    program = (ROOT / "roles/job_tools/files/jobstats.py").read_bytes()
-    lab.script(HEAD, "cat >/usr/local/lib/jobstats.py", program)
-    jobstats = "runuser -u alice -- python3 /usr/local/lib/jobstats.py"
+    jobstats = "runuser -u alice -- jobstats"
     shown = lab.command(HEAD, f"{jobstats} {load.half}")
     assert said.removeprefix("gpus: ") in shown
     answer = json.loads(lab.command(HEAD, f"{jobstats} --json {load.half}"))

@@ -115,7 +115,7 @@ def partition_texts(**variables: Any) -> list[str]:
 
 def test_types_of_gpus_are_tracked_so_that_a_limit_can_name_them() -> None:
     assert parameters_of(**GPU_CLUSTER | {"slurm_defaults": 1})["AccountingStorageTRES"] == "gres/gpu"
-    assert parameters_of(**GPU_CLUSTER)["AccountingStorageTRES"] == "gres/gpu,gres/gpu:h100"
+    assert parameters_of(**GPU_CLUSTER)["AccountingStorageTRES"] == "gres/gpu,gres/gpu:h100,gres/shard"
     instances = {"slurm_nodes": [{"hosts": "n1", "hardware": "mig"}]}
     assert parameters_of(**GPU_CLUSTER | instances)["AccountingStorageTRES"] == "gres/gpu,gres/gpu:a100_1g.5gb"
     assert "AccountingStorageTRES" not in parameters_of(**GPU_CLUSTER | {"slurm_database": ""})

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 from plain_host import PlainHost, cluster
 
 OPTIONS: dict[str, Any] = {
+    "slurm_containers": ["enroot", "pyxis", "job_tools"],
     "enroot_runtime_dir": "/run/enroot/%U",
     "enroot_cache_dir": "%h/.cache/enroot",
     "enroot_data_dir": "%h/.local/share/enroot",
@@ -105,6 +107,17 @@ def test_programs_can_be_run() -> None:
     assert {path for path in programs if not files[path]["content"].startswith(("#!", "enroot/"))} == set()
 
 
+def test_users_without_containers_have_the_tools_that_need_none() -> None:
+    def commands(*containers: str) -> set[str]:
+        files = job_tools.files(host(slurm_containers=[*containers, "job_tools"]))
+        return {Path(entry["path"]).name for entry in files if entry.get("mode") == "0755"}
+
+    assert commands() == {"gpus", "jobstats"}
+    assert commands("apptainer") == {"gpus", "jobstats", "nvcrlogin"}
+    assert commands("enroot", "pyxis") == {"gpus", "jobstats", "nvcrlogin", "sbuild.sh", "srun.sh"}
+
+
 def test_the_tools_know_where_enroot_has_its_credentials() -> None:
-    conf = job_tools.files(host(enroot_config_dir="/etc/enroot/users/%u"))[0]
+    files = {entry["path"]: entry for entry in job_tools.files(host(enroot_config_dir="/etc/enroot/users/%u"))}
+    conf = files["/etc/gpucluster-slurm/job-tools.conf"]
     assert conf["content"] == "job_tools/job-tools.conf.j2 [('config_dir', '/etc/enroot/users/%u')]"

@@ -83,10 +83,6 @@ def test_the_registry_has_its_default_directory_and_port() -> None:
             "slurm_containers has pyxis without enroot, which runs its containers",
         ),
         (
-            {"slurm_containers": ["enroot", "job_tools"]},
-            "slurm_containers has job_tools without pyxis, whose options the tools use",
-        ),
-        (
             {"slurm_mail": {"relay": "mail:25", "user": "slurm"}},
             f"slurm_mail has user slurm, and {MAIL_PASS} is missing: put the password of the relay there (mode 0600; "
             "ansible-vault may encrypt it)",
