@@ -54,7 +54,7 @@ def highest(expression: str) -> str:
 
 # The cluster.
 
-AWAY = "(slurm_node_drain_since_seconds or slurm_node_not_responding == 1)"
+AWAY = "(slurm_node_drain_since_seconds or slurm_node_down == 1 or slurm_node_not_responding == 1)"
 FREE = served("slurm_node_gpus - slurm_node_gpus_alloc", "node")
 GPUS = (
     Query(f"sum({served('slurm_node_gpus_alloc', 'node')})", "allocated", "blue"),

@@ -201,6 +201,9 @@ def test_drained_and_silent_nodes(metrics: ModuleType) -> None:
     states, faults = counted("DOWN+DRAIN+NOT_RESPONDING+INVALID_REG")
     assert states == ["down", "drain", "drained", "invalid_reg", "noresp"]
     assert faults[f'slurm_node_not_responding{{node="{name}"}}'] == 1
+    assert faults[f'slurm_node_down{{node="{name}"}}'] == 1
+    # slurmd answers, and slurmctld or a person has set the node down.
+    assert counted("DOWN")[1] == {f'slurm_node_down{{node="{name}"}}': 1}
     assert counted("IDLE+PLANNED") == (["idle", "planned"], {})
 
 
