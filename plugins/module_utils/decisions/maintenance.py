@@ -104,18 +104,23 @@ def _text_errors(host: RunHost) -> Iterator[str]:
             f"maintenance_message: found {shown(message)}, allowed: at most {MOST_LINES} lines with {MOST_CHARACTERS} "
             "printable characters"
         )
-    for user in host["maintenance_users"]:
-        try:
-            name_of(user)
-        except ValueError as error:
-            yield f"maintenance_users: found {shown(user)}, allowed: {error}"
+    yield from filter(None, map(_user_error, host["maintenance_users"]))
+
+
+def _user_error(user: Any) -> str:
+    """Why this is no name of a user; empty if it is one."""
+    try:
+        name_of(user)
+    except ValueError as error:
+        return f"maintenance_users: found {shown(user)}, allowed: {error}"
+    return ""
 
 
 def _name_errors(host: RunHost) -> Iterator[str]:
     for name in host["slurm_controllers"]:
         entries = host.of(name).get("slurm_accounting_reservations") or []
         if any(entry.get("name") == NAME for entry in entries):
-            yield f"accounting.reservations: found {NAME}, which is the reservation of this playbook: choose another name"
+            yield f"accounting.reservations: found {NAME}, which playbook maintenance has: give it another name"
             return
 
 

@@ -190,8 +190,8 @@ def _waiting_lines(jobs: list[ConcernedJob]) -> list[str]:
     return [
         f"{_count(jobs, 'queued job')} will not start before it, and {'stays' if len(jobs) == 1 else 'stay'} queued.",
         *_table(jobs),
-        "  They start afterwards. With a shorter limit that fits (`scontrol update JobId=ID TimeLimit=...`, also by the",
-        "  user), a job can start before.",
+        "  They start afterwards. With a shorter limit that fits, a job can start before: `scontrol update JobId=ID",
+        "  TimeLimit=...`, also by its user.",
     ]
 
 
