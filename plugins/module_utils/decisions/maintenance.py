@@ -75,7 +75,10 @@ def all_nodes(host: RunHost) -> list[str]:
 def nodes(host: RunHost) -> str:
     """The nodes as Slurm takes them: a hostlist, or ALL, to which Slurm adds new nodes by itself."""
     given = str(host["maintenance_nodes"])
-    return "ALL" if given.upper() == "ALL" else fold([*dict.fromkeys(expand(given))])
+    if given.upper() == "ALL":
+        return "ALL"
+    names = {*expand(given)}
+    return fold([name for name in all_nodes(host) if name in names])
 
 
 def _node_errors(host: RunHost) -> Iterator[str]:

@@ -44,7 +44,7 @@ def minutes(hours: float) -> int:
     found = round(hours * 60) if 0 < hours <= MOST_HOURS else 0
     if not found:
         raise MaintenanceError(
-            f"maintenance_hours: found {shown(hours)}, allowed: a number of hours up to {MOST_HOURS}, such as 8 or 0.5"
+            f"maintenance_hours: found {hours:g}, allowed: a number of hours up to {MOST_HOURS}, such as 8 or 0.5"
         )
     return found
 
@@ -134,14 +134,14 @@ def wanted_window(start: str, hours: float, now: int, there: Window | None, zone
             f"and Slurm does not change a start that is past. Give maintenance_start={text(there.start, zone)} to "
             "change the rest, or end it first (maintenance_end=true)"
         )
-    if found.end <= now:
-        raise MaintenanceError(
-            f"maintenance_hours: found {shown(hours)}, but {clock(found.end, zone)} is past (now: {clock(now, zone)}). "
-            "maintenance_end=true ends a maintenance"
-        )
     if found.start <= now and not there:
         raise MaintenanceError(
             f"maintenance_start: found {shown(start)}, allowed: a time to come (now: {clock(now, zone)})"
+        )
+    if found.end <= now:
+        raise MaintenanceError(
+            f"maintenance_hours: found {hours:g}, but {clock(found.end, zone)} is past (now: {clock(now, zone)}). "
+            "maintenance_end=true ends a maintenance"
         )
     for option, seconds in (("maintenance_start", found.start), ("maintenance_hours", found.end)):
         check_unique(seconds, option, zone)
