@@ -88,8 +88,8 @@ window:
   sample:
     start: 1796108400
     end: 1796137200
-    start_time: 2026-12-01T08:00:00
-    end_time: 2026-12-01T16:00:00
+    start_time: "2026-12-01T08:00:00"
+    end_time: "2026-12-01T16:00:00"
     start_shown: Tue 2026-12-01 08:00 CET (07:00 UTC)
     end_shown: Tue 2026-12-01 16:00 CET (15:00 UTC)
 begun:
@@ -146,9 +146,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.jobs_
     Concerned,
     ConcernedJob,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.mails import Announcement, Mail, Record
+from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.mails import Announcement, Mail, MailRecord
 from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import (
-    Window,
+    MaintenanceWindow,
     clock,
     present,
     time_of_slurm,
@@ -160,7 +160,7 @@ if TYPE_CHECKING:
         MaintenanceJob,
         MaintenanceJobs,
         MaintenanceResult,
-        MaintenanceWindow,
+        MaintenanceTimes,
     )
 
 RECORD = "/var/lib/gpucluster-slurm/maintenance.json"
@@ -199,7 +199,7 @@ def take_step(params: dict[str, Any], check_mode: bool) -> MaintenanceResult:
     return result
 
 
-def concerned_jobs(nodes: str, window: Window, now: int) -> Concerned:
+def concerned_jobs(nodes: str, window: MaintenanceWindow, now: int) -> Concerned:
     """The jobs that concern a maintenance of these nodes. Raises CommandError."""
     reserved = None if nodes.upper() == "ALL" else frozenset(expand(nodes))
     partitions = jobs_in_the_way.partitions_of(show("partition"))
@@ -207,7 +207,7 @@ def concerned_jobs(nodes: str, window: Window, now: int) -> Concerned:
     return jobs_in_the_way.concerned(jobs, partitions, reserved, window, now)
 
 
-def described(window: Window) -> MaintenanceWindow:
+def described(window: MaintenanceWindow) -> MaintenanceTimes:
     """A window as the module returns it."""
     return {
         "start": window.start,
@@ -235,10 +235,10 @@ class Post:
     def __init__(self, params: dict[str, Any], check_mode: bool, now: int) -> None:
         """Read the record."""
         self.params, self.check_mode, self.now = params, check_mode, now
-        self.record = Record.of(read_record(RECORD), now)
+        self.record = MailRecord.of(read_record(RECORD), now)
         self.digest = ""
 
-    def due(self, absent: bool, window: Window | None, found: Concerned) -> list[Mail]:
+    def due(self, absent: bool, window: MaintenanceWindow | None, found: Concerned) -> list[Mail]:
         """The mails to send now; none without a sender."""
         if absent:
             return mails.endings(self.params["cluster"], self.record, self.now) if self.params["sender"] else []

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import seconds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import NAME, Window, clock
+from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import NAME, MaintenanceWindow, clock
 
 SQUEUE = ["squeue", "--noheader", "--all"]
 SQUEUE += ["--states=PENDING,RUNNING,SUSPENDED,CONFIGURING,STOPPED,SIGNALING,STAGE_OUT"]
@@ -28,7 +28,7 @@ _unfolded = lru_cache(maxsize=65536)(lambda text: frozenset(expand(text)))
 """The hosts of a hostlist; thousands of jobs have few different ones."""
 
 
-class Job(NamedTuple):
+class ListedJob(NamedTuple):
     """A job, as squeue(1) shows it."""
 
     job_id: str
@@ -80,7 +80,7 @@ class Concerned:
     """Users with running or queued jobs on its nodes, also jobs that end before it."""
 
 
-def jobs_of(text: str) -> list[Job]:
+def jobs_of(text: str) -> list[ListedJob]:
     """The jobs in the output of `SQUEUE`."""
     found = []
     for line in filter(None, text.split("\n")):
@@ -88,7 +88,7 @@ def jobs_of(text: str) -> list[Job]:
         if len(first) == 9:
             job_id, state, user, partitions, limit, left, reservation, requested, nodes = first
             hosts = _unfolded(_value(requested)), _unfolded(_value(nodes))
-            found.append(Job(job_id, state, user, partitions, limit, left, reservation, *hosts))
+            found.append(ListedJob(job_id, state, user, partitions, limit, left, reservation, *hosts))
     return found
 
 
@@ -116,10 +116,10 @@ def duration(text: str) -> float:
 
 
 def concerned(
-    jobs: Iterable[Job],
+    jobs: Iterable[ListedJob],
     partitions: Mapping[str, Partition],
     reserved: frozenset[str] | None,
-    window: Window,
+    window: MaintenanceWindow,
     now: int,
 ) -> Concerned:
     """The jobs that a maintenance concerns, those that end first first.
@@ -154,7 +154,7 @@ def concerned(
     return found
 
 
-def _limit(job: Job, partitions: Iterable[Partition]) -> float:
+def _limit(job: ListedJob, partitions: Iterable[Partition]) -> float:
     """The seconds that a queued job may run: its own limit, or else the least of its partitions."""
     own = duration(job.limit)
     return min([own, *(partition.limit for partition in partitions)]) if math.isinf(own) else own

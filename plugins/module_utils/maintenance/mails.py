@@ -15,7 +15,7 @@ from email.utils import formatdate, make_msgid
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.jobs_in_the_way import Concerned
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import Window, clock
+from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import MaintenanceWindow, clock
 
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,63}", re.ASCII)
 """A user's name that is the first part of an address; squeue shows a number for a user without a name."""
@@ -29,7 +29,7 @@ class Announcement:
     """What the mails of a maintenance say."""
 
     cluster: str
-    window: Window
+    window: MaintenanceWindow
     nodes: str
     """A hostlist; `ALL` for all."""
     message: str = ""
@@ -42,16 +42,16 @@ class Announcement:
 
 
 @dataclass
-class Record:
+class MailRecord:
     """Who has got which mail about the maintenance, as the controller keeps it."""
 
-    window: Window = field(default_factory=lambda: Window(0, 0))
+    window: MaintenanceWindow = field(default_factory=lambda: MaintenanceWindow(0, 0))
     nodes: str = "ALL"
     users: dict[str, str] = field(default_factory=dict)
     """The digest of the announcement by user."""
 
     @classmethod
-    def of(cls, kept: Mapping[str, Any], now: int) -> Record:
+    def of(cls, kept: Mapping[str, Any], now: int) -> MailRecord:
         """The kept record; an empty one if that is of a maintenance that is over, or if a person has damaged it."""
         window, nodes, users = kept.get("window"), kept.get("nodes"), kept.get("users")
         if not (isinstance(window, list) and isinstance(nodes, str) and isinstance(users, dict)):
@@ -59,7 +59,7 @@ class Record:
         sound = len(window) == 2 and all(isinstance(seconds, int) for seconds in window)
         if not sound or not all(isinstance(digest, str) for digest in users.values()) or window[1] <= now:
             return cls()
-        return cls(Window(*window), nodes, dict(users))
+        return cls(MaintenanceWindow(*window), nodes, dict(users))
 
     def kept(self) -> dict[str, Any]:
         """What is kept."""
@@ -75,7 +75,7 @@ class Mail:
     text: str
 
 
-def announcements(announcement: Announcement, found: Concerned, record: Record) -> list[Mail]:
+def announcements(announcement: Announcement, found: Concerned, record: MailRecord) -> list[Mail]:
     """The mails that are due: to users with jobs on the nodes, and to those who have got one about another time."""
     due = sorted(user for user in found.users | {*record.users} if record.users.get(user, "") != announcement.digest)
     return [_announce(announcement, user, found, user in record.users) for user in due]
@@ -105,7 +105,7 @@ def _announce(announcement: Announcement, user: str, found: Concerned, again: bo
     return Mail(user, subject, _text(paragraphs))
 
 
-def endings(cluster: str, record: Record, now: int) -> list[Mail]:
+def endings(cluster: str, record: MailRecord, now: int) -> list[Mail]:
     """The mails to all who have got one: the maintenance has ended, or will not be."""
     what = f"maintenance of the cluster {cluster}"
     begun = record.window.start <= now

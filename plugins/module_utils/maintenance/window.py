@@ -28,7 +28,7 @@ class MaintenanceError(CollectionError):
     """Options of a maintenance that cannot be met."""
 
 
-class Window(NamedTuple):
+class MaintenanceWindow(NamedTuple):
     """When a maintenance begins and ends, in Unix seconds."""
 
     start: int
@@ -113,7 +113,9 @@ def check_unique(seconds: int, option: str, zone: tzinfo | None = None) -> None:
         )
 
 
-def wanted_window(start: str, hours: float, now: int, there: Window | None, zone: tzinfo | None = None) -> Window:
+def wanted_window(
+    start: str, hours: float, now: int, there: MaintenanceWindow | None, zone: tzinfo | None = None
+) -> MaintenanceWindow:
     """The window of the options.
 
     Args:
@@ -127,7 +129,7 @@ def wanted_window(start: str, hours: float, now: int, there: Window | None, zone
         MaintenanceError: it has begun or is over, or Slurm could not change the present one into it.
     """
     begin = moment(start, zone)
-    found = Window(begin, begin + 60 * minutes(hours))
+    found = MaintenanceWindow(begin, begin + 60 * minutes(hours))
     if there and there.start <= now and found.start != there.start:
         raise MaintenanceError(
             f"maintenance_start: found {shown(start)}, but the maintenance has begun at {clock(there.start, zone)}, "
@@ -148,7 +150,7 @@ def wanted_window(start: str, hours: float, now: int, there: Window | None, zone
     return found
 
 
-def present(records: Iterable[Mapping[str, str]]) -> Window | None:
+def present(records: Iterable[Mapping[str, str]]) -> MaintenanceWindow | None:
     """The window of the collection's reservation, by the records of scontrol on this host; None without one.
 
     Raises:
@@ -163,7 +165,7 @@ def present(records: Iterable[Mapping[str, str]]) -> Window | None:
                 f"name, or remove it: scontrol delete ReservationName={NAME}"
             )
         start, end = (datetime.fromisoformat(record[key]) for key in ("StartTime", "EndTime"))
-        return Window(_local(start, None), _local(end, None))
+        return MaintenanceWindow(_local(start, None), _local(end, None))
     return None
 
 

@@ -109,7 +109,7 @@ class DriverResult(ShownResult):
     remarks: FewTexts
 
 
-class MaintenanceWindow(TypedDict):
+class MaintenanceTimes(TypedDict):
     """The time of a maintenance, in Unix seconds, as scontrol has it, and for people."""
 
     start: Annotated[int, Range(1 << 40)]
@@ -140,7 +140,7 @@ class MaintenanceJobs(TypedDict):
 class MaintenanceResult(ShownResult):
     """The result of slurm_maintenance."""
 
-    window: MaintenanceWindow | Empty
+    window: MaintenanceTimes | Empty
     begun: bool
     running: MaintenanceJobs
     waiting: MaintenanceJobs

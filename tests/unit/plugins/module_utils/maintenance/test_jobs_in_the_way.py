@@ -16,11 +16,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.jobs_
     partitions_of,
     report,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import NAME, Window
+from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import NAME, MaintenanceWindow
 
 NOW = 1_796_000_000
 HOUR = 3600
-WINDOW = Window(NOW + 10 * HOUR, NOW + 18 * HOUR)
+WINDOW = MaintenanceWindow(NOW + 10 * HOUR, NOW + 18 * HOUR)
 PARTITIONS = partitions_of(
     [
         {"PartitionName": "gpu", "Nodes": "n[1-2]", "MaxTime": "UNLIMITED"},
@@ -39,7 +39,7 @@ def queued(job: str, limit: str, partition: str = "gpu", requested: str = "", us
     return f"{job}|PENDING|{user}|{partition}|{limit}|{limit}|(null)|{requested}|"
 
 
-def found(*lines: str, nodes: str = "", window: Window = WINDOW, now: int = NOW) -> Concerned:
+def found(*lines: str, nodes: str = "", window: MaintenanceWindow = WINDOW, now: int = NOW) -> Concerned:
     reserved = frozenset(nodes.split()) if nodes else None
     return concerned(jobs_of("\n".join([*lines, ""])), PARTITIONS, reserved, window, now)
 
@@ -108,7 +108,7 @@ def test_only_jobs_that_cannot_go_elsewhere_wait_for_a_part_of_the_nodes() -> No
 
 
 def test_after_its_start_all_queued_jobs_wait() -> None:
-    begun = Window(NOW - HOUR, NOW + HOUR)
+    begun = MaintenanceWindow(NOW - HOUR, NOW + HOUR)
     assert [job.job for job in found(queued("1", "0:30"), window=begun).waiting] == ["1"]
 
 

@@ -14,11 +14,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.jobs_
     Concerned,
     ConcernedJob,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.mails import Announcement, Mail, Record
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import Window
+from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.mails import Announcement, Mail, MailRecord
+from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import MaintenanceWindow
 
 NOW = 1_796_000_000
-WINDOW = Window(NOW + 3600, NOW + 7200)
+WINDOW = MaintenanceWindow(NOW + 3600, NOW + 7200)
 ANNOUNCED = Announcement("hpc", WINDOW, "ALL", "New switches")
 
 
@@ -28,7 +28,7 @@ def of(job: str, user: str) -> ConcernedJob:
 
 def test_each_user_gets_one_mail_for_each_change() -> None:
     concerned = Concerned(users={"bob", "alice"})
-    record = Record()
+    record = MailRecord()
     assert [mail.user for mail in mails.announcements(ANNOUNCED, concerned, record)] == ["alice", "bob"]
     record.users = {"alice": ANNOUNCED.digest, "gone": ANNOUNCED.digest}
     assert [mail.user for mail in mails.announcements(ANNOUNCED, concerned, record)] == ["bob"]
@@ -44,8 +44,8 @@ def test_each_user_gets_one_mail_for_each_change() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        Announcement("hpc", Window(WINDOW.start + 60, WINDOW.end), "ALL", "New switches"),
-        Announcement("hpc", Window(WINDOW.start, WINDOW.end + 60), "ALL", "New switches"),
+        Announcement("hpc", MaintenanceWindow(WINDOW.start + 60, WINDOW.end), "ALL", "New switches"),
+        Announcement("hpc", MaintenanceWindow(WINDOW.start, WINDOW.end + 60), "ALL", "New switches"),
         Announcement("hpc", WINDOW, "n1", "New switches"),
         Announcement("hpc", WINDOW, "ALL", ""),
     ],
@@ -56,7 +56,7 @@ def test_what_counts_as_a_change(other: Announcement) -> None:
 
 def test_a_mail_names_the_own_jobs_alone() -> None:
     concerned = Concerned([of("1", "alice"), of("2", "bob")], [of("3_[1-9]", "alice"), of("4", "bob")], {"alice"})
-    (mail,) = mails.announcements(ANNOUNCED, concerned, Record())
+    (mail,) = mails.announcements(ANNOUNCED, concerned, MailRecord())
     assert "save their state before: 1.\n" in mail.text
     assert "they can start before: 3_[1-9].\n" in mail.text
     assert "Nodes: all\n\nNew switches\n" in mail.text
@@ -65,12 +65,12 @@ def test_a_mail_names_the_own_jobs_alone() -> None:
 
 def test_of_many_jobs_a_mail_names_the_first() -> None:
     jobs = [of(str(number), "alice") for number in range(50)]
-    (mail,) = mails.announcements(ANNOUNCED, Concerned(jobs, [], {"alice"}), Record())
+    (mail,) = mails.announcements(ANNOUNCED, Concerned(jobs, [], {"alice"}), MailRecord())
     assert "19 and 30 more." in mail.text
 
 
 def test_the_end_is_told_to_all_who_know_of_the_maintenance() -> None:
-    record = Record(WINDOW, "ALL", {"bob": "x", "alice": "y"})
+    record = MailRecord(WINDOW, "ALL", {"bob": "x", "alice": "y"})
     cancelled = mails.endings("hpc", record, NOW)
     assert [(mail.user, mail.subject) for mail in cancelled] == [
         ("alice", "Cancelled: maintenance of the cluster hpc"),
@@ -93,12 +93,12 @@ def test_the_end_is_told_to_all_who_know_of_the_maintenance() -> None:
     ],
 )
 def test_a_record_that_is_damaged_or_over_is_an_empty_one(kept: dict[str, Any]) -> None:
-    assert Record.of(kept, NOW) == Record()
+    assert MailRecord.of(kept, NOW) == MailRecord()
 
 
 def test_a_record_is_read_as_it_is_kept() -> None:
-    record = Record(WINDOW, "n[1-2]", {"alice": "x"})
-    assert Record.of(record.kept(), NOW) == record
+    record = MailRecord(WINDOW, "n[1-2]", {"alice": "x"})
+    assert MailRecord.of(record.kept(), NOW) == record
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance import window
 from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import (
     MaintenanceError,
-    Window,
+    MaintenanceWindow,
     wanted_window,
 )
 
@@ -92,7 +92,7 @@ def test_other_numbers_of_hours_are_refused(hours: float) -> None:
 
 
 def test_a_start_that_is_past_is_refused_unless_the_maintenance_has_begun_then() -> None:
-    begun = Window(NOW - HOUR, NOW + HOUR)
+    begun = MaintenanceWindow(NOW - HOUR, NOW + HOUR)
     start = "2026-11-28T11:00Z"
     with pytest.raises(
         MaintenanceError, match=r"allowed: a time to come \(now: Sat 2026-11-28 13:00 CET \(12:00 UTC\)"
@@ -105,10 +105,10 @@ def test_a_start_that_is_past_is_refused_unless_the_maintenance_has_begun_then()
 
 
 def test_the_start_of_a_maintenance_that_has_begun_cannot_change() -> None:
-    begun = Window(NOW - HOUR, NOW + HOUR)
+    begun = MaintenanceWindow(NOW - HOUR, NOW + HOUR)
     with pytest.raises(MaintenanceError, match=r"has begun at .* Give maintenance_start=2026-11-28T12:00 to change"):
         wanted_window("2026-12-01T08:00", 2, NOW, begun, BERLIN)
-    planned = Window(NOW + HOUR, NOW + 2 * HOUR)
+    planned = MaintenanceWindow(NOW + HOUR, NOW + 2 * HOUR)
     assert wanted_window("2026-12-01T08:00", 2, NOW, planned, BERLIN).start == at("2026-12-01T07:00")
 
 
