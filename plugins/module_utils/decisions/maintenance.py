@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from shlex import quote
@@ -100,6 +100,10 @@ def _node_errors(host: RunHost) -> Iterator[str]:
 
 
 def _text_errors(host: RunHost) -> Iterator[str]:
+    if lost := host.get("_raw_params"):
+        # Ansible cuts `-e NAME=VALUE` at blanks, and keeps the rest as this variable (`load_extra_vars`).
+        way_out = "-e '{maintenance_message: TEXT WITH BLANKS}'"
+        yield f"-e: found {shown(str(lost))} without a name, since Ansible ends a value at a blank; write {way_out}"
     message = str(host["maintenance_message"])
     lines = message.split("\n")
     if len(lines) > MOST_LINES or len(message) > MOST_CHARACTERS or not all(line.isprintable() for line in lines):
@@ -267,23 +271,30 @@ def _universal(seconds: int | None) -> str | None:
 
 def report(host: RunHost) -> list[str]:
     """The lines at the end of a run."""
-    done, found, window = result(host), host["__maintenance_found"], host["__maintenance_found"]["window"]
-    if done["state"] == "none":
-        lines = ["There is no maintenance to end."]
-    elif done["state"] == "ended":
-        lines = [f"The maintenance from {window['start_shown']} to {window['end_shown']} is ended."]
-    else:
-        where = nodes_for_people(done["nodes"])
-        lines = [f"Maintenance ({done['state']}) of nodes: {where}", f"  from {window['start_shown']}"]
-        lines += [f"  to   {window['end_shown']}", *found["table"]]
-        lines += [f"Message at logins: {fold(done['messages'])}"] if done["messages"] else []
+    done = result(host)
+    lines = ["This run changes nothing (--check). Without it:"] if host.check_mode else []
+    lines += _state_lines(host, done)
     lines += [f"Mails sent: {len(done['sent'])}"] if done["sent"] else []
-    failed = [f"{user}: {why}" for user, why in done["unsent"].items()]
-    lines += (
-        [f"Mails not sent: {len(failed)}; the next run tries again", *(f"  {line}" for line in limited(failed))]
-        if failed
-        else []
-    )
+    if done["unsent"]:
+        lines.append(f"Mails not sent: {len(done['unsent'])}; the next run tries again")
+        lines += [f"  {line}" for line in limited([f"{user}: {why}" for user, why in done["unsent"].items()])]
     if done["missing"]:
         lines.append(f"Not done on {fold(done['missing'])}, not reached or left out: run the same command again")
     return lines
+
+
+def _state_lines(host: RunHost, done: Mapping[str, Any]) -> list[str]:
+    """The lines about the maintenance itself."""
+    found = host["__maintenance_found"]
+    window = found["window"]
+    if done["state"] == "none":
+        return ["There is no maintenance to end."]
+    if done["state"] == "ended":
+        return [f"The maintenance from {window['start_shown']} to {window['end_shown']} is ended."]
+    return [
+        f"Maintenance ({done['state']}) of nodes: {nodes_for_people(done['nodes'])}",
+        f"  from {window['start_shown']}",
+        f"  to   {window['end_shown']}",
+        *found["table"],
+        *([f"Message at logins: {fold(done['messages'])}"] if done["messages"] else []),
+    ]

@@ -75,6 +75,10 @@ def test_good_options_have_no_errors() -> None:
         ({"maintenance_nodes": ""}, "maintenance_nodes: found nothing, allowed: ALL or a hostlist"),
         ({"maintenance_message": "a\x1b[2J"}, "maintenance_message: found"),
         ({"maintenance_message": "a\n" * 11}, "maintenance_message: found"),
+        (
+            {"maintenance_message": "New", "_raw_params": "switches"},
+            "-e: found 'switches' without a name, since Ansible",
+        ),
         ({"maintenance_users": ["a b"]}, "maintenance_users: found 'a b', allowed:"),
         ({"maintenance_end": "true"}, "maintenance_end: found true, together with maintenance_start"),
         (
@@ -107,7 +111,7 @@ def test_the_reservation_is_in_words_of_slurm() -> None:
 
 
 def test_the_first_controller_that_answers_is_asked() -> None:
-    two = {"slurm_controllers": ["head", "login"]}
+    two: dict[str, Any] = {"slurm_controllers": ["head", "login"]}
     assert maintenance.controller(host(**two)) == "head"
     assert maintenance.controller(host({"slurm_needs_maintenance": ["login"]}, **two)) == "login"
     assert maintenance.controller(host({"slurm_needs_maintenance": []}, **two)) == ""
@@ -136,7 +140,7 @@ def script(start: int, end: int, message: str = "", zone: str = "Europe/Berlin")
         environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)
         return environment.from_string((ROLE / "templates" / template).read_text()).render(variables)
 
-    found.text = text  # type: ignore[method-assign]
+    found.text = text
     file = maintenance.message_script(found)
     assert file["mode"] == "0755"
     environment = {"PATH": os.environ["PATH"], "TZ": zone}
@@ -197,6 +201,12 @@ def test_the_result_names_what_was_done_and_what_is_missing() -> None:
     assert "  from Tue 2026-12-01 08:00 CET (07:00 UTC)" in lines
     assert "Message at logins: login" in lines
     assert lines[-3:] == ["Mails sent: 1", "Mails not sent: 1; the next run tries again", "  bob: no relay"]
+
+
+def test_a_check_says_that_nothing_is_changed() -> None:
+    assert (
+        maintenance.report(told(host(ansible_check_mode=True)))[0] == "This run changes nothing (--check). Without it:"
+    )
 
 
 @pytest.mark.parametrize("answer", [None, {"failed": True}, {"unreachable": True}])

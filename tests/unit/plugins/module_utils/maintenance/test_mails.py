@@ -117,4 +117,4 @@ def test_a_message_has_one_recipient_and_the_text_as_it_is() -> None:
     mail = Mail("alice", "Maintenance", "学習\n.\n$(reboot)\n")
     message = message_from_bytes(mails.message_of(mail, "alice@a.example", "slurm@b.example"), policy=policy.default)
     assert (message["To"], message["From"], message["Bcc"]) == ("alice@a.example", "slurm@b.example", None)
-    assert message.get_content() == mail.text  # type: ignore[attr-defined]
+    assert message.get_content() == mail.text
