@@ -71,6 +71,7 @@ PLACES: dict[str, str] = {
     "plugins/module_utils/host/mounts/homes.py": "test_homes",
     "plugins/module_utils/host/mounts/mount_record.py": ROOTS,
     "plugins/modules/nvidia_driver.py": ROOTS,
+    "plugins/modules/slurm_maintenance.py": ROOTS,
     "plugins/modules/nvidia_mig.py": ROOTS,
     "plugins/modules/slurm_access.py": ROOTS,
     "plugins/modules/slurm_config.py": ROOTS,

@@ -24,6 +24,7 @@ ROLES = (
     "enroot",
     "hardware",
     "job_tools",
+    "maintenance",
     "munge",
     "new_cluster",
     "nvidia_driver",

@@ -50,6 +50,7 @@ FILES = (
     "/etc/systemd/system/slurm-*.timer",
     "/etc/sysusers.d/gpucluster-*",
     "/etc/tmpfiles.d/gpucluster-*",
+    "/etc/update-motd.d/*gpucluster-*",
     "/usr/local/bin/*",
     "/usr/local/sbin/slurm-*",
 )

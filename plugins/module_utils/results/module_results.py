@@ -109,6 +109,46 @@ class DriverResult(ShownResult):
     remarks: FewTexts
 
 
+class MaintenanceTimes(TypedDict):
+    """The time of a maintenance, in Unix seconds, as scontrol has it, and for people."""
+
+    start: Annotated[int, Range(1 << 40)]
+    end: Annotated[int, Range(1 << 40)]
+    start_time: Annotated[str, Pattern("[0-9T:-]*")]
+    end_time: Annotated[str, Pattern("[0-9T:-]*")]
+    start_shown: Line
+    end_shown: Line
+
+
+class MaintenanceJob(TypedDict):
+    """A job that a maintenance concerns."""
+
+    job: Line
+    user: Line
+    partition: Text
+    limit: Line
+    end: Annotated[int, Range(1 << 40)] | None
+
+
+class MaintenanceJobs(TypedDict):
+    """Jobs that a maintenance concerns."""
+
+    count: Number32
+    jobs: Annotated[list[MaintenanceJob], Most(64)]
+
+
+class MaintenanceResult(ShownResult):
+    """The result of slurm_maintenance."""
+
+    window: MaintenanceTimes | Empty
+    begun: bool
+    running: MaintenanceJobs
+    waiting: MaintenanceJobs
+    table: FewTexts
+    sent: Annotated[list[Line], Most(MANY)]
+    unsent: Annotated[dict[Line, Text], Most(MANY)]
+
+
 class MigResult(ShownResult):
     """The result of nvidia_mig."""
 
@@ -444,6 +484,7 @@ RESULTS: dict[str, type[Any]] = {
     "slurm_host_cleanup": PlanResult,
     "slurm_host_facts": HostFactsResult,
     "slurm_job": JobResult,
+    "slurm_maintenance": MaintenanceResult,
     "slurm_node": PlanResult,
     "slurm_packages": PackagesResult,
     "slurm_people": PeopleResult,

@@ -1,0 +1,334 @@
+#!/usr/bin/python
+
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The steps of a maintenance on a controller, other than its reservation."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_maintenance
+short_description: Find the jobs that a maintenance concerns, and mail their users
+version_added: 0.3.0
+description:
+  - Steps of the playbook C(gpucluster.slurm.maintenance), on a controller. M(gpucluster.slurm.slurm_reservation) makes
+    the reservation.
+  - Who has got which mail is kept in C(/var/lib/gpucluster-slurm/maintenance.json), so that each user gets one for
+    each change.
+options:
+  step:
+    description:
+      - V(look) checks the time against the present reservation, and finds jobs. It changes nothing.
+      - V(mail) sends the mails that are due. A mail that could not be sent is due again in the next run.
+    type: str
+    choices: [look, mail]
+    required: true
+  state:
+    description: Whether there is to be a maintenance. With V(absent), V(mail) tells all who have got a mail.
+    type: str
+    choices: [present, absent]
+    default: present
+  start:
+    description: Its start, as the option C(maintenance_start) of the playbook.
+    type: str
+    default: ""
+  hours:
+    description: Its length.
+    type: float
+    default: 0
+  nodes:
+    description: Its nodes, a hostlist, or V(ALL).
+    type: str
+    default: ALL
+  cluster:
+    description: Name of the cluster, for mails.
+    type: str
+    default: ""
+  message:
+    description: A text of the site in the mails.
+    type: str
+    default: ""
+  sender:
+    description: The address that mails come from. Without one, none are sent, and users count as not told.
+    type: str
+    default: ""
+  domain:
+    description: The domain of users' addresses.
+    type: str
+    default: ""
+  settings:
+    description: The settings of msmtp(1).
+    type: path
+    default: ""
+  mail_user:
+    description: The user who may read them, and who sends the mails.
+    type: str
+    default: root
+extends_documentation_fragment: [gpucluster.slurm.changing]
+requirements:
+  - Slurm's commands (22.05 or later), with a slurmctld that answers
+"""
+
+EXAMPLES = r"""
+- name: Find the jobs that a maintenance concerns
+  gpucluster.slurm.slurm_maintenance:
+    step: look
+    start: 2026-12-01T08:00
+    hours: 8
+"""
+
+RETURN = r"""
+window:
+  description:
+    - Start and end of the maintenance in Unix seconds, as scontrol takes them (C(start_time), C(end_time)), and for
+      people (C(start_shown), C(end_shown)). With V(absent), those of the present reservation; empty without one.
+  type: dict
+  returned: always
+  sample:
+    start: 1796108400
+    end: 1796137200
+    start_time: "2026-12-01T08:00:00"
+    end_time: "2026-12-01T16:00:00"
+    start_shown: Tue 2026-12-01 08:00 CET (07:00 UTC)
+    end_shown: Tue 2026-12-01 16:00 CET (15:00 UTC)
+begun:
+  description: Whether it has begun.
+  type: bool
+  returned: always
+  sample: false
+running:
+  description:
+    - How many running jobs reach into it (C(count)), and the first 20 (C(jobs)). C(end) is null without a limit.
+  type: dict
+  returned: always
+  sample: {count: 1, jobs: [{job: "12", user: alice, partition: gpu, limit: 2-00:00:00, end: 1796202000}]}
+waiting:
+  description: The same for queued jobs that do not start before it. Their C(end) is null.
+  type: dict
+  returned: always
+  sample: {count: 0, jobs: []}
+table:
+  description: Lines about these jobs.
+  type: list
+  elements: str
+  returned: always
+  sample: ["No running job reaches into it, and no queued job waits for its end."]
+sent:
+  description: The users who have got a mail, or would get one in check mode.
+  type: list
+  elements: str
+  returned: always
+  sample: [alice]
+unsent:
+  description: The reasons why others have not, by user.
+  type: dict
+  returned: always
+  sample: {bob: the relay does not answer}
+"""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import show
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, read_record, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message as one_line
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance import jobs_in_the_way, mails
+from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.jobs_in_the_way import (
+    SHOWN,
+    Concerned,
+    ConcernedJob,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.mails import Announcement, Mail, MailRecord
+from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import (
+    MaintenanceWindow,
+    clock,
+    present,
+    time_of_slurm,
+    wanted_window,
+)
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import (
+        MaintenanceJob,
+        MaintenanceJobs,
+        MaintenanceResult,
+        MaintenanceTimes,
+    )
+
+RECORD = "/var/lib/gpucluster-slurm/maintenance.json"
+
+MAIL_SECONDS = 60
+"""msmtp ends by itself 30 s after the relay has fallen silent."""
+
+FAILURES = 3
+"""Mails in a row that fail before no more are tried: the relay is away, and there may be thousands of users."""
+
+
+def take_step(params: dict[str, Any], check_mode: bool) -> MaintenanceResult:
+    """The module's result. Raises MaintenanceError, CommandError, FileError and OSError."""
+    now = int(time.time())
+    absent = params["state"] == "absent"
+    there = present(show("reservation"))
+    window = there if absent else wanted_window(params["start"], params["hours"], now, there)
+    found = Concerned() if absent or window is None else concerned_jobs(params["nodes"], window, now)
+    result: MaintenanceResult = {
+        "changed": False,
+        "diff": [],
+        "window": described(window) if window else {},
+        "begun": bool(window and window.start <= now),
+        "running": counted(found.running),
+        "waiting": counted(found.waiting),
+        "table": [] if absent else jobs_in_the_way.report(found),
+        "sent": [],
+        "unsent": {},
+    }
+    if params["step"] == "mail":
+        post = Post(params, check_mode, now)
+        due = post.due(absent, window, found)
+        result["sent"], result["unsent"] = post.send(due)
+        result["changed"] = bool(result["sent"])
+        result["diff"] = [{"before": "", "after": f"mail to {user}\n"} for user in result["sent"]]
+    return result
+
+
+def concerned_jobs(nodes: str, window: MaintenanceWindow, now: int) -> Concerned:
+    """The jobs that concern a maintenance of these nodes. Raises CommandError."""
+    reserved = None if nodes.upper() == "ALL" else frozenset(expand(nodes))
+    partitions = jobs_in_the_way.partitions_of(show("partition"))
+    jobs = jobs_in_the_way.jobs_of(output(jobs_in_the_way.SQUEUE))
+    return jobs_in_the_way.concerned(jobs, partitions, reserved, window, now)
+
+
+def described(window: MaintenanceWindow) -> MaintenanceTimes:
+    """A window as the module returns it."""
+    return {
+        "start": window.start,
+        "end": window.end,
+        "start_time": time_of_slurm(window.start),
+        "end_time": time_of_slurm(window.end),
+        "start_shown": clock(window.start),
+        "end_shown": clock(window.end),
+    }
+
+
+def counted(jobs: Sequence[ConcernedJob]) -> MaintenanceJobs:
+    """Jobs as the module returns them."""
+    return {"count": len(jobs), "jobs": [returned(job) for job in jobs[:SHOWN]]}
+
+
+def returned(job: ConcernedJob) -> MaintenanceJob:
+    """A job as the module returns it."""
+    return {"job": job.job, "user": job.user, "partition": job.partition, "limit": job.limit, "end": job.end}
+
+
+class Post:
+    """The mails of a maintenance, and the record of those that were sent."""
+
+    def __init__(self, params: dict[str, Any], check_mode: bool, now: int) -> None:
+        """Read the record."""
+        self.params, self.check_mode, self.now = params, check_mode, now
+        self.record = MailRecord.of(read_record(RECORD), now)
+        self.digest = ""
+
+    def due(self, absent: bool, window: MaintenanceWindow | None, found: Concerned) -> list[Mail]:
+        """The mails to send now; none without a sender."""
+        if absent:
+            return mails.endings(self.params["cluster"], self.record, self.now) if self.params["sender"] else []
+        assert window is not None
+        nodes, message = self.params["nodes"], self.params["message"]
+        announcement = Announcement(self.params["cluster"], window, nodes, message)
+        self.digest = announcement.digest
+        due = mails.announcements(announcement, found, self.record) if self.params["sender"] else []
+        self.record.window, self.record.nodes = window, nodes
+        return due
+
+    def send(self, due: Sequence[Mail]) -> tuple[list[str], dict[str, str]]:
+        """Send mails and record each, so that a run that is killed repeats one at most.
+
+        Returns the users who have got one, and why others have not.
+        """
+        sent: list[str] = []
+        unsent: dict[str, str] = {}
+        in_a_row = 0
+        for mail in due:
+            to = mails.address(mail.user, self.params["domain"])
+            if not to:
+                unsent[mail.user] = "this name is no address"
+                continue
+            error = self._post(mail, to) if in_a_row < FAILURES else f"not tried after {FAILURES} failures"
+            in_a_row = in_a_row + 1 if error else 0
+            if error:
+                unsent[mail.user] = error
+                continue
+            sent.append(mail.user)
+            if self.digest:
+                self.record.users[mail.user] = self.digest
+            else:
+                self.record.users.pop(mail.user, None)
+            self._keep()
+        if not self.digest and not unsent:
+            self.record.users.clear()
+            self._keep()
+        return sent, unsent
+
+    def _keep(self) -> None:
+        """Write the record; remove one without users."""
+        if self.check_mode:
+            return
+        if self.record.users:
+            write([File(RECORD, f"{json.dumps(self.record.kept(), indent=1)}\n".encode())])
+        elif os.path.exists(RECORD):
+            os.unlink(RECORD)
+
+    def _post(self, mail: Mail, to: str) -> str:
+        """Send one mail; returns why that was not possible."""
+        if self.check_mode:
+            return ""
+        # The recipient is in the mail: no text of a user is an argument of a command.
+        command = ["runuser", "-u", self.params["mail_user"], "--", "msmtp", f"--file={self.params['settings']}"]
+        command.append("--read-recipients")
+        return run_mailer(command, mails.message_of(mail, to, self.params["sender"]))
+
+
+def run_mailer(command: Sequence[str], mail: bytes) -> str:
+    """Run a mailer with a mail as its input; returns its error."""
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+    try:
+        # The module's run_command has no limit of time.
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
+            command, input=mail, env=environment, timeout=MAIL_SECONDS, capture_output=True, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer in {MAIL_SECONDS} s"
+    except OSError as error:
+        return f"{command[0]}: {error.strerror or error}"
+    message = one_line(done.stderr.decode(errors="replace").strip())
+    return (message or f"exit status {done.returncode}") if done.returncode else ""
+
+
+ARGUMENTS = {
+    "step": {"type": "str", "choices": ["look", "mail"], "required": True},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "hours": {"type": "float", "default": 0},
+    "nodes": {"type": "str", "default": "ALL"},
+    "settings": {"type": "path", "default": ""},
+    "mail_user": {"type": "str", "default": "root"},
+    **{name: {"type": "str", "default": ""} for name in ("start", "cluster", "message", "sender", "domain")},
+}
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(lambda module: take_step(module.params, module.check_mode), ARGUMENTS)
+
+
+if __name__ == "__main__":
+    main()
