@@ -367,6 +367,8 @@ class CallbackModule(Default):
         said = found.get("msg")
         if isinstance(said, list) and all(isinstance(line, str) for line in said):
             said = "\n".join(said)
+        elif isinstance(said, (bool, int, float)):
+            said = str(said)
         if "censored" in found or said == "All assertions passed":
             return
         text = said if isinstance(said, str) else textwrap.dedent(self._dump_results(found).strip("\n"))

@@ -83,6 +83,8 @@ class Note:
     title: str
     text: str
     since: float
+    delegate: str = ""
+    """The host on which a delegated task ran."""
     hosts: dict[str, str] = field(default_factory=dict)
     """The text of each host, which may differ in the host's own name and address."""
 
@@ -121,8 +123,10 @@ def _message(result: Mapping[str, Any]) -> str:
         said = "\n".join(map(str, said))
     said = str(said).strip()
     if said in WITHOUT_A_REASON or said.startswith("MODULE FAILURE"):
-        output = next((result[key] for key in ("stderr", "stdout", "module_stderr", "module_stdout") if result.get(key)), "")
-        said = _last_lines(str(output)) or said
+        output = next(
+            (result[key] for key in ("stderr", "stdout", "module_stderr", "module_stdout") if result.get(key)), ""
+        )
+        said = _last_lines(str(output)) or ("" if said in WITHOUT_A_REASON else said)
         if "rc" in result:
             said = f"exit status {result['rc']}: {said}" if said else f"exit status {result['rc']}"
     return said or "failed without a message"
@@ -246,11 +250,13 @@ class RunReport:
                 self.stage.lost.add(host)
             self.failures.append((self.stage.name if self.stage else "", host, visible(name), text))
         lines = self.end_task(key, host, now)
-        where = more.get("delegate") or ""
+        delegate = str(more.get("delegate") or "")
         alike = text
         for own in sorted({host, str(more.get("address") or host)}, key=len, reverse=True):
             alike = alike.replace(own, "\0")
-        self._note((key, kind, name, where, alike), kind, f"{where}\0{visible(name)}", host, text, now)
+        self._note(
+            (key, kind, name, delegate, alike), Note(kind, visible(name), text, now, visible(delegate)), host, text
+        )
         return lines
 
     def fail_item(self, key: str, host: str, item: Mapping[str, Any]) -> list[Line]:
@@ -260,12 +266,12 @@ class RunReport:
 
     def say(self, key: str, name: str, host: str, text: str, now: float) -> list[Line]:
         """A task has something to say to people."""
-        self._note((key, "note", name, text), "note", visible(name), host, visible(text), now)
+        self._note((key, "note", name, text), Note("note", visible(name), visible(text), now), host, text)
         return []
 
     def differ(self, key: str, name: str, host: str, text: str, now: float) -> list[Line]:
         """A task shows what it changes. The text is visible already, and may have colours."""
-        self._note((key, "diff", name, text), "diff", visible(name), host, text, now)
+        self._note((key, "diff", name, text), Note("diff", visible(name), text, now), host, text)
         return []
 
     def tick(self, now: float) -> list[Line]:
@@ -279,8 +285,8 @@ class RunReport:
 
     # -- lines --------------------------------------------------------------------------------------------------------
 
-    def _note(self, group: tuple[str, ...], kind: str, title: str, host: str, text: str, now: float) -> None:
-        self.notes.setdefault(group, Note(kind, title, text, now)).hosts[host] = text
+    def _note(self, group: tuple[str, ...], note: Note, host: str, text: str) -> None:
+        self.notes.setdefault(group, note).hosts[host] = text
 
     def _hosts(self, names: Iterable[str]) -> str:
         return hostlist(sorted(names, key=lambda name: (self.order.get(name, len(self.order)), name)))
@@ -299,7 +305,7 @@ class RunReport:
         if not work.said:
             return []
         ended = len(work.ended)
-        return [self._row("note", "goes on", now - work.begun, ended, ended, work.name)]
+        return [self._row("note", "ended", now - work.begun, ended, ended, work.name)]
 
     def _shown(self, note: Note) -> list[Line]:
         hosts = self._hosts(note.hosts)
@@ -309,13 +315,12 @@ class RunReport:
             text = note.text.strip("\n")
             rest = "\n" + " " * 8 + indented_text(text, 8) if "\n" in text else f" {text}"
             return [Line("note", f"    {note.title} ({hosts}):{rest}")]
-        where, _nul, title = note.title.partition("\0")
         text = note.text
         if len({*note.hosts.values()}) > 1:
             text += f" (as {visible(next(iter(note.hosts)))} says it; the others differ in their names alone)"
-        hosts += f" -> {visible(where)}" if where else ""
+        hosts += f" -> {note.delegate}" if note.delegate else ""
         color = "note" if note.kind in ("ignored", "rescued") else "failed"
-        return [Line(color, f"{note.kind:<8} {hosts}: {title}: {indented_text(text, 4)}")]
+        return [Line(color, f"{note.kind:<8} {hosts}: {note.title}: {indented_text(text, 4)}")]
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -349,7 +354,8 @@ class RunReport:
             lines.append(Line("waits", f"No task ran on a host ({took})."))
         elif changed:
             verb = "Would change" if self.check_mode else "Changed"
-            lines.append(Line("changed", f"{verb}, of {number} in {took}:"))
+            touched = {host for on in changed.values() for host in on} & counted
+            lines.append(Line("changed", f"{verb} {len(touched)} of {number} ({took}):"))
             width = max(map(len, changed))
             lines += [Line("changed", f"    {name:<{width}}  {self._hosts(on)}") for name, on in changed.items()]
         elif not broken | away:
@@ -374,8 +380,11 @@ def waiting(results: Mapping[str, Any]) -> list[str]:
     lines = []
     validation = results.get("slurm_validation")
     if isinstance(validation, Mapping):
-        counts = [f"{count} {word}" for word in ("passed", "failed", "waiting") if (count := validation.get(word))]
-        lines.append(f"Jobs of validation: {', '.join(counts) or 'none'}.")
+        lines += [
+            f"Jobs of the validation that {title}: {count}."
+            for word, title in (("failed", "failed"), ("waiting", "wait"))
+            if (count := validation.get(word))
+        ]
     rolling = results.get("slurm_rolling")
     if isinstance(rolling, Mapping):
         for word, title in (("failed", "Nodes that stay drained"), ("left", "Nodes that wait for the next run")):
