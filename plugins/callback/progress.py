@@ -19,6 +19,7 @@ description:
     So is a diff.
   - The last lines say what changed on which hosts, what failed first and why, and what waits.
   - With C(-v) and more the output is that of P(ansible.builtin.default#callback), followed by these last lines.
+    Only then the options of that callback have a meaning.
   - Whole lines only, since Ansible, ssh and sudo ask their questions on the same terminal.
 extends_documentation_fragment:
   - default_callback
@@ -40,8 +41,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible import constants as C
-from ansible import context
+from ansible import constants, context
 from ansible.playbook.block import Block
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
@@ -90,6 +90,11 @@ def is_rescued(task: Any) -> bool:
     return False
 
 
+def title(task: Any) -> str:
+    """The name of a task, after that of its role."""
+    return str(task.get_name()).strip().removeprefix("gpucluster.slurm.")
+
+
 def host_names(play: Any) -> list[str]:
     """The hosts of a play, or of its batch (`serial`), in order; none if they are not known yet."""
     manager = play.get_variable_manager()
@@ -135,12 +140,12 @@ class CallbackModule(Default):
                         text,
                         max(self._display.columns, 60),
                         subsequent_indent=blanks,
-                        drop_whitespace=False,
+                        replace_whitespace=False,
                         break_long_words=False,
                         break_on_hyphens=False,
                     )
                 )
-            self._display.display(text, color=getattr(C, COLOURS[line.kind]) if line.kind in COLOURS else None)
+            self._display.display(text, color=getattr(constants, COLOURS[line.kind]) if line.kind in COLOURS else None)
         if lines:
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
@@ -204,7 +209,7 @@ class CallbackModule(Default):
 
     def _task_begins(self, task: Any) -> None:
         # Its name is a text only now; the one that comes with results may be a template again.
-        self.titles[task._uuid] = task.get_name().strip()  # pylint: disable=protected-access
+        self.titles[task._uuid] = title(task)  # pylint: disable=protected-access
         self._show(self.report.end_tasks(time.monotonic()))
 
     @guarded
@@ -225,14 +230,14 @@ class CallbackModule(Default):
     def _task(self, task: Any) -> tuple[str, str]:
         """The key and the name of a task."""
         key = task._uuid  # pylint: disable=protected-access
-        return key, self.titles.get(key) or task.get_name().strip()
+        return key, self.titles.get(key) or title(task)
 
     # -- results ------------------------------------------------------------------------------------------------------
 
     @guarded
     def v2_runner_on_ok(self, result: Any) -> None:
         """A host has ended a task well."""
-        found, (key, name) = dict(result.result), self._task(result.task)
+        found, (key, _name) = dict(result.result), self._task(result.task)
         if self.verbose:
             super().v2_runner_on_ok(result)
         else:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The lines that a run of a playbook shows to people, from what happens in it.
 
-Callback `progress` tells a `RunReport` what happens, with the time in seconds, and prints the lines that it returns. All
-texts may come from hosts: they are made visible here, and nowhere else.
+Callback `progress` tells a `RunReport` what happens, with the time in seconds, and prints the lines that it returns.
+All texts may come from hosts: they are made visible here.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ TAIL = 20
 
 WITHOUT_A_REASON = ("", "non-zero return code", "The command exited with a non-zero return code.")
 """Messages of ansible-core 2.19 and 2.21 with which the output of the program has the reason."""
+
+OUTPUTS = ("stderr", "stdout", "module_stderr", "module_stdout")
+"""Keys of a result with the output of a program, that which mostly says why first."""
 
 HIDDEN = "(hidden, since the task has no_log)"
 

@@ -13,7 +13,6 @@ from ansible.plugins.callback import CallbackBase
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     backup,
     metrics,
-    metrics_server,
     nvidia_mig,
     role_files,
     slurm_health,
@@ -33,8 +32,8 @@ def contents() -> dict[str, str]:
     programs |= {name: metrics.program(name) for name in ("slurm-metrics", "slurm-gpu-metrics", "slurm-gpu-hours")}
     names = ("gpus.py", "jobstats.py", "nvcrlogin.py")
     programs |= {name: "#!/usr/bin/python3\n" + role_files.role_file("job_tools", name) for name in names}
-    names = ("job-tools.sh", "sbuild.sh", "srun.sh", "completion.bash")
-    programs |= {name: role_files.role_file("job_tools", name) for name in names}
+    scripts = ("job-tools.sh", "sbuild.sh", "srun.sh", "completion.bash")
+    programs |= {name: role_files.role_file("job_tools", name) for name in scripts}
     library = (ROOT / "plugins/module_utils/gpu/nvidia/mig.py").read_text()
     return programs | {
         "slurm-backup": backup.program(),
@@ -97,14 +96,13 @@ def test_other_files_keep_their_diff(content: str) -> None:
 def test_a_mode_and_a_secret_are_shown_as_they_were() -> None:
     for diff in (diff_of("/x", "0:0 0644\n", "0:0 0755\n"), diff_of("/x", "(a secret)\n", "(another secret)\n")):
         assert shortened(diff) == diff
-    assert [shortened(nothing) for nothing in (None, [], {}, [{}], {"prepared": "x"})] == [
-        *(None, [], {}, [{}], {"prepared": "x"})
-    ]
+    strange: list[Any] = [None, [], {}, [{}], {"prepared": "x"}]
+    assert [shortened(diff) for diff in strange] == strange
 
 
 def test_rules_of_prometheus_are_own_files() -> None:
     (name, *_rest) = sorted(path.name for path in (ROOT / "roles/slurm_metrics/files/rules").iterdir())
-    text = f"{metrics_server.MANAGED}\n{role_files.role_file('slurm_metrics', f'rules/{name}')}"
+    text = f"{MARK}\n{role_files.role_file('slurm_metrics', f'rules/{name}')}"
     assert own_file(text) == f"roles/slurm_metrics/files/rules/{name}"
 
 
