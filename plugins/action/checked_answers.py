@@ -13,9 +13,11 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action.normal import ActionModule as Normal
 from ansible.plugins.loader import module_loader
+from ansible.utils.display import Display
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked, fact_problems, printed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import indented, visible
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import OWN_LIMIT, limit_answers
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.program_diffs import shortened
 
 UMASK = "0022"
 """The umask of all modules, and so of the programs that they run. Slurm, apt and users read what modules write."""
@@ -53,7 +55,10 @@ class ActionModule(Normal):
         if seconds:
             signal.signal(signal.SIGALRM, no_answer)
         try:
-            return checked(name, super().run(tmp, task_vars), self._task.args)
+            result = checked(name, super().run(tmp, task_vars), self._task.args)
+            if "diff" in result and not Display().verbosity:
+                result["diff"] = shortened(result["diff"])
+            return result
         except NoAnswer:
             return self._without_answer(
                 f"{name} did not answer within {seconds} s, and the host is left out of this run. Check whether its "

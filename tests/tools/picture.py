@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Draw the output of a real run of site.yml as docs/run.svg.    usage: python tests/tools/picture.py LOG
 
-LOG is the output of ansible-playbook with ANSIBLE_FORCE_COLOR=1. The picture has lines of the log only: the plays that
-ran tasks, the hosts that each of them changed, the table of jobs, and the recap.
+LOG is the output of ansible-playbook with ANSIBLE_FORCE_COLOR=1 and the callback `progress` of ansible.cfg. The picture
+has its lines as they are.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PICTURE = Path(__file__).parents[2] / "docs/run.svg"
 
 # The escape sequences that Ansible writes before and after a coloured text.
 COLOUR = re.compile(r"\x1b\[([\d;]*)m")
-COLOURS = {"0;31": "#f47067", "0;32": "#8ddb8c", "0;33": "#e3b341", "0;36": "#76c7e0"}
-"""The colours of Ansible for failed, ok, changed and skipped."""
+COLOURS = {"0;31": "#f47067", "0;32": "#8ddb8c", "0;33": "#e3b341", "1;35": "#d2a8ff"}
+"""The colours of Ansible for failed, ok, changed, and what waits."""
 TEXT, BACKGROUND = "#d0d7de", "#161b22"
 # In pixels. Monospaced fonts are about 0.6 times as wide as high.
 SIZE, WIDTH, HEIGHT, MARGIN = 13, 7.85, 18, 16
@@ -33,38 +33,9 @@ def plain(line: str) -> str:
     return COLOUR.sub("", line).rstrip()
 
 
-def plays(log: Iterable[str]) -> Iterator[list[str]]:
-    """The lines of each play, and those of the recap, from the line with their name on; empty lines are left out."""
-    play: list[str] = []
-    for line in log:
-        if line.startswith("PLAY ") and play:
-            yield play
-            play = []
-        if plain(line) and (play or line.startswith("PLAY ")):
-            play.append(line)
-    if play:
-        yield play
-
-
-def jobs(play: Sequence[str]) -> list[str]:
-    """The lines of the table of jobs that a play shows; none if it shows no table."""
-    for number, line in enumerate(play):
-        if re.match(r" +job +partition +nodes", plain(line)):
-            rest = (index for index in range(number, len(play)) if not plain(play[index]).startswith("    "))
-            return list(play[number : next(rest, len(play))])
-    return []
-
-
-def condensed(log: Iterable[str]) -> list[str]:
-    """The lines of a log that are drawn."""
-    lines: list[str] = []
-    for play in plays(log):
-        if play[0].startswith("PLAY RECAP"):
-            lines += play
-        elif any(re.match(r"(ok|changed|fatal): ", plain(line)) for line in play):
-            hosts = [line for line in play if re.match(r"(changed|fatal): ", plain(line))]
-            lines += [play[0], *dict.fromkeys(hosts), *jobs(play)]
-    return lines
+def drawn(log: Iterable[str]) -> list[str]:
+    """The lines of a log that are drawn: all but empty ones."""
+    return [line for line in log if plain(line)]
 
 
 def spans(line: str) -> Iterator[str]:
@@ -102,4 +73,4 @@ def drawing(command: str, lines: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(drawing(COMMAND, condensed(Path(sys.argv[1]).read_text().splitlines())))
+    PICTURE.write_text(drawing(COMMAND, drawn(Path(sys.argv[1]).read_text().splitlines())))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from programs import StandIn
 
 # This has to run before any import from ansible_collections: after one, Ansible's own importer is no longer used.
 init_plugin_loader()
+
+# Tests that run playbooks read the output of Ansible's own callback. Those of another one name it.
+os.environ["ANSIBLE_STDOUT_CALLBACK"] = "ansible.builtin.default"
 
 # A busy machine must not fail a test for its speed.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

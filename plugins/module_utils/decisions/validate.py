@@ -58,8 +58,13 @@ def result(host: RunHost) -> dict[str, Any]:
 
 
 def table(host: RunHost) -> list[str]:
-    """The table of the jobs and the pending updates, in lines."""
-    return [*validation.validation_table(_finished(host)), *updates.report(host)]
+    """The table of the jobs that did not pass, the number of the others, and the pending updates, in lines."""
+    jobs = _finished(host)
+    left = [job for job in jobs if job["status"] != "passed"]
+    lines = validation.validation_table(left) if left else []
+    if passed := len(jobs) - len(left):
+        lines.append(f"{passed} of {len(jobs)} jobs passed, as {host['validate_report_dir']}/validation.json has them")
+    return [*lines, *updates.report(host)]
 
 
 def failure(host: RunHost) -> str:

@@ -108,3 +108,15 @@ def test_a_prolog_that_has_not_run_is_a_failure() -> None:
     host = after(PASSED, BUSY)
     assert validate.warm_up_failures(host) == ["waits: Resources"]
     assert not validate.warm_up_result(host)["ok"]
+
+
+def test_the_table_has_the_jobs_to_look_at() -> None:
+    """A converged cluster of 2,000 nodes has as many jobs that passed."""
+    host = after(PASSED, {**PASSED, "name": "all/n3"}, DRAINED)
+    head, job, count = validate.table(host)
+    assert head.split()[:2] == ["job", "partition"]
+    assert job.split()[0] == "all/n2"
+    assert count == "2 of 3 jobs passed, as /report/validation.json has them"
+    assert validate.table(after(PASSED)) == ["1 of 1 jobs passed, as /report/validation.json has them"]
+    assert len(validate.table(after(DRAINED))) == 2
+    assert validate.table(after()) == []

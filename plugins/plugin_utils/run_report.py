@@ -1,0 +1,404 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lines that a run of a playbook shows to people, from what happens in it.
+
+Callback `progress` tells a `RunReport` what happens, with the time in seconds, and prints the lines that it returns.
+All texts may come from hosts: they are made visible here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
+    short,
+    visible,
+    without_passwords,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+
+AGAIN = 300
+"""Seconds after which a task that goes on is named again, as those of `slurm_rolling` show their table."""
+
+ALIKE = 5
+"""Seconds for which the result of a host waits for the same one of other hosts, while its task goes on elsewhere."""
+
+FIRST = 400
+"""Characters of the first failure in the last lines; the whole text stands where it happened."""
+
+TAIL = 20
+"""Lines of a program's output in its failure: the last ones, which mostly say why."""
+
+WITHOUT_A_REASON = ("", "non-zero return code", "The command exited with a non-zero return code.")
+"""Messages of ansible-core 2.19 and 2.21 with which the output of the program has the reason."""
+
+OUTPUTS = ("stderr", "stdout", "module_stderr", "module_stdout")
+"""Keys of a result with the output of a program, that which mostly says why first."""
+
+HIDDEN = "(hidden, since the task has no_log)"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line, or several, of which `kind` decides the colour: ok, changed, failed, waits, note or diff."""
+
+    kind: str
+    text: str
+
+
+@dataclass
+class Stage:
+    """A play. Times are in seconds."""
+
+    name: str
+    hosts: list[str]
+    begun: float
+    ran: bool = False
+    """Whether a task was not skipped."""
+    changed: dict[str, None] = field(default_factory=dict)
+    """Hosts, in the order of their changes."""
+    lost: set[str] = field(default_factory=set)
+    """Hosts that failed or could not be reached."""
+
+
+@dataclass
+class Work:
+    """A task on the hosts that have not ended it."""
+
+    name: str
+    begun: float
+    hosts: dict[str, None] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    said: float = 0
+    """When it was named last; 0 if never."""
+    attempt: str = ""
+    """The last attempt of a task that is repeated."""
+
+
+@dataclass
+class Note:
+    """A result that is shown once for all hosts that have the same."""
+
+    kind: str
+    title: str
+    text: str
+    since: float
+    delegate: str = ""
+    """The host on which a delegated task ran."""
+    hosts: dict[str, str] = field(default_factory=dict)
+    """The text of each host, which may differ in the host's own name and address."""
+
+
+def clock(seconds: float) -> str:
+    """A duration as minutes and seconds, or hours, minutes and seconds."""
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def hostlist(names: Iterable[str]) -> str:
+    """The names of hosts as a hostlist, or with commas if Slurm could not have one of them."""
+    listed = [visible(name) for name in names]
+    try:
+        return fold(listed)
+    except ValueError:
+        return ", ".join(listed)
+
+
+def indented_text(text: str, blanks: int) -> str:
+    """A text whose second line, and all after it, begin with that many blanks."""
+    return ("\n" + " " * blanks).join(text.strip("\n").split("\n"))
+
+
+def _last_lines(text: str) -> str:
+    lines = text.strip("\n").split("\n")
+    return "\n".join(lines[-TAIL:] if len(lines) <= TAIL else [f"({len(lines) - TAIL} more lines)", *lines[-TAIL:]])
+
+
+def _message(result: Mapping[str, Any]) -> str:
+    if "censored" in result:
+        return HIDDEN
+    said = result.get("msg", result.get("reason", ""))
+    if isinstance(said, (list, tuple)):
+        said = "\n".join(map(str, said))
+    said = str(said).strip()
+    if said in WITHOUT_A_REASON or said.startswith("MODULE FAILURE"):
+        output = next(
+            (result[key] for key in ("stderr", "stdout", "module_stderr", "module_stdout") if result.get(key)), ""
+        )
+        said = _last_lines(str(output)) or ("" if said in WITHOUT_A_REASON else said)
+        if "rc" in result:
+            said = f"exit status {result['rc']}: {said}" if said else f"exit status {result['rc']}"
+    return said or "failed without a message"
+
+
+def reason(result: Mapping[str, Any]) -> str:
+    """Why a task failed, in the words of the module, or of the program that it ran."""
+    return visible(without_passwords(_message(result)))
+
+
+def item_label(item: Mapping[str, Any]) -> str:
+    """An item of a loop as messages name it."""
+    if item.get("_ansible_no_log") or "censored" in item:
+        return "an item"
+    return short(str(item.get("_ansible_item_label", item.get("item", "an item"))))
+
+
+class RunReport:
+    """What has happened in a run so far. Each method returns the lines that are to be shown now."""
+
+    def __init__(self, begun: float, wait: float, check_mode: bool = False) -> None:
+        """Begin.
+
+        Args:
+            begun: the time in seconds, as all times here.
+            wait: seconds after which a task that goes on is named.
+            check_mode: whether nothing is changed.
+        """
+        self.begun, self.wait, self.check_mode = begun, wait, check_mode
+        self.stage: Stage | None = None
+        self.stages: list[Stage] = []
+        self.work: dict[str, Work] = {}
+        self.notes: dict[tuple[str, ...], Note] = {}
+        self.items: dict[tuple[str, str], list[str]] = {}
+        """Why items of a loop have failed, by task and host."""
+        self.order: dict[str, int] = {}
+        self.lost: set[str] = set()
+        self.failures: list[tuple[str, str, str, str]] = []
+        """Stage, host, task and reason of the failures that counted when they happened."""
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def begin_stage(self, name: str, hosts: Sequence[str], now: float) -> list[Line]:
+        """A play begins, and the one before it has ended."""
+        lines = self.end_stage(now)
+        self.stage = Stage(visible(name), [*hosts], now)
+        for host in hosts:
+            self.order.setdefault(host, len(self.order))
+        return lines
+
+    def end_stage(self, now: float) -> list[Line]:
+        """A play has ended. One in which no task ran is not shown."""
+        lines = self.end_tasks(now)
+        stage, self.stage = self.stage, None
+        self.work = {}
+        if not stage or not stage.ran:
+            return lines
+        self.stages.append(stage)
+        kind = "failed" if stage.lost else "changed" if stage.changed else "ok"
+        word = "changes" if kind == "changed" and self.check_mode else kind
+        shown = stage.lost or stage.changed
+        text = f"{stage.name}: {self._hosts(shown)}" if shown else stage.name
+        done = len([host for host in stage.hosts if host not in self.lost])
+        return [*lines, self._row(kind, word, now - stage.begun, done, len(stage.hosts), text)]
+
+    def begin_task(self, key: str, name: str, host: str, now: float, waits: bool = False) -> list[Line]:
+        """A host begins a task. `waits`: it waits for a person, or for a time, which is said at once."""
+        if self.stage and host not in self.stage.hosts:
+            self.stage.hosts.append(host)
+        self.order.setdefault(host, len(self.order))
+        first = key not in self.work
+        work = self.work.setdefault(key, Work(visible(name), now))
+        work.hosts[host] = None
+        return self._waits(work, now) if waits and first else []
+
+    def retry(self, key: str, attempts: Any, retries: Any, result: Mapping[str, Any]) -> list[Line]:
+        """A task has failed on a host, and is repeated."""
+        if key in self.work:
+            why = short(reason(result).split("\n")[-1], 120)
+            self.work[key].attempt = f"attempt {attempts} of {retries}: {why}"
+        return []
+
+    def end_task(self, key: str, host: str, now: float, *, ran: bool = True, changed: bool = False) -> list[Line]:
+        """A host has ended a task."""
+        if self.stage:
+            self.stage.ran |= ran
+            if changed:
+                self.stage.changed[host] = None
+        work = self.work.get(key)
+        if not work:
+            return []
+        work.hosts.pop(host, None)
+        work.ended.add(host)
+        if work.hosts:
+            return []
+        return self._over(self.work.pop(key), now)
+
+    def end_tasks(self, now: float) -> list[Line]:
+        """Another task begins: nobody else will have the same result as the hosts of the one before."""
+        lines = [line for note in self.notes.values() for line in self._shown(note)]
+        self.notes = {}
+        idle = [key for key, work in self.work.items() if not work.hosts]
+        return lines + [line for key in idle for line in self._over(self.work.pop(key), now)]
+
+    def fail(self, key: str, name: str, host: str, result: Mapping[str, Any], now: float, **more: Any) -> list[Line]:
+        """A task has failed on a host.
+
+        Args:
+            key: the task.
+            name: its name.
+            host: the host.
+            result: what the module returned.
+            now: the time.
+            more: `kind`, which is `failed` or `unreachable`, or `ignored` or `rescued` if the playbook goes on;
+                `delegate` and `address`, other names of the host in messages.
+        """
+        kind, text = str(more.get("kind", "failed")), "\n".join(self.items.pop((key, host), ())) or reason(result)
+        if kind in ("failed", "unreachable"):
+            self.lost.add(host)
+            if self.stage:
+                self.stage.lost.add(host)
+            self.failures.append((self.stage.name if self.stage else "", host, visible(name), text))
+        lines = self.end_task(key, host, now)
+        delegate = str(more.get("delegate") or "")
+        alike = text
+        for own in sorted({host, str(more.get("address") or host)}, key=len, reverse=True):
+            alike = alike.replace(own, "\0")
+        self._note(
+            (key, kind, name, delegate, alike), Note(kind, visible(name), text, now, visible(delegate)), host, text
+        )
+        return lines
+
+    def fail_item(self, key: str, host: str, item: Mapping[str, Any]) -> list[Line]:
+        """An item of a loop has failed on a host. It is shown when the whole task has failed."""
+        self.items.setdefault((key, host), []).append(f"{visible(item_label(item))}: {reason(item)}")
+        return []
+
+    def say(self, key: str, name: str, host: str, text: str, now: float) -> list[Line]:
+        """A task has something to say to people."""
+        self._note((key, "note", name, text), Note("note", visible(name), visible(text), now), host, text)
+        return []
+
+    def differ(self, key: str, name: str, host: str, text: str, now: float) -> list[Line]:
+        """A task shows what it changes. The text is visible already, and may have colours."""
+        self._note((key, "diff", name, text), Note("diff", visible(name), text, now), host, text)
+        return []
+
+    def tick(self, now: float) -> list[Line]:
+        """Time has passed."""
+        due = [key for key, note in self.notes.items() if now - note.since >= ALIKE]
+        lines = [line for key in due for line in self._shown(self.notes.pop(key))]
+        for work in self.work.values():
+            if work.hosts and now - (work.said or work.begun) >= (AGAIN if work.said else self.wait):
+                lines += self._waits(work, now)
+        return lines
+
+    # -- lines --------------------------------------------------------------------------------------------------------
+
+    def _note(self, group: tuple[str, ...], note: Note, host: str, text: str) -> None:
+        self.notes.setdefault(group, note).hosts[host] = text
+
+    def _hosts(self, names: Iterable[str]) -> str:
+        return hostlist(sorted(names, key=lambda name: (self.order.get(name, len(self.order)), name)))
+
+    def _row(self, kind: str, word: str, seconds: float, done: int, hosts: int, text: str) -> Line:
+        return Line(kind, f"{word:<8} {clock(seconds):>6}  {f'{done} of {hosts}':<10}  {text}")
+
+    def _waits(self, work: Work, now: float) -> list[Line]:
+        work.said = now
+        text = f"{work.name}: {self._hosts(work.hosts)}"
+        if work.attempt:
+            text += f" ({work.attempt})"
+        return [self._row("waits", "waits", now - work.begun, len(work.ended), len(work.ended) + len(work.hosts), text)]
+
+    def _over(self, work: Work, now: float) -> list[Line]:
+        if not work.said:
+            return []
+        ended = len(work.ended)
+        return [self._row("note", "ended", now - work.begun, ended, ended, work.name)]
+
+    def _shown(self, note: Note) -> list[Line]:
+        hosts = self._hosts(note.hosts)
+        if note.kind == "diff":
+            return [Line("note", f"    {note.title} ({hosts})"), Line("diff", note.text.rstrip("\n"))]
+        if note.kind == "note":
+            text = note.text.strip("\n")
+            rest = "\n" + " " * 8 + indented_text(text, 8) if "\n" in text else f" {text}"
+            return [Line("note", f"    {note.title} ({hosts}):{rest}")]
+        text = note.text
+        if len({*note.hosts.values()}) > 1:
+            text += f" (as {visible(next(iter(note.hosts)))} says it; the others differ in their names alone)"
+        hosts += f" -> {note.delegate}" if note.delegate else ""
+        color = "note" if note.kind in ("ignored", "rescued") else "failed"
+        return [Line(color, f"{note.kind:<8} {hosts}: {note.title}: {indented_text(text, 4)}")]
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def end(
+        self,
+        now: float,
+        hosts: Iterable[str],
+        failed: Iterable[str],
+        unreachable: Iterable[str],
+        results: Mapping[str, Any],
+    ) -> list[Line]:
+        """The last lines of the run: what changed on which hosts, what failed first and why, and what waits.
+
+        Args:
+            now: the time.
+            hosts: all hosts of the run, as the other two from Ansible's own statistics.
+            failed: those on which a task failed.
+            unreachable: those that could not be reached.
+            results: what the playbooks return by set_stats.
+        """
+        everybody = {*hosts}
+        counted = everybody - {"localhost"} or everybody
+        broken, away = {*failed}, {*unreachable}
+        lines: list[Line] = []
+        changed: dict[str, dict[str, None]] = {}
+        for stage in self.stages:
+            if stage.changed:
+                changed.setdefault(stage.name, {}).update(stage.changed)
+        took, number = clock(now - self.begun), f"{len(counted)} host{'' if len(counted) == 1 else 's'}"
+        if not everybody:
+            lines.append(Line("waits", f"No task ran on a host ({took})."))
+        elif changed:
+            verb = "Would change" if self.check_mode else "Changed"
+            touched = {host for on in changed.values() for host in on} & counted
+            lines.append(Line("changed", f"{verb} {len(touched)} of {number} ({took}):"))
+            width = max(map(len, changed))
+            lines += [Line("changed", f"    {name:<{width}}  {self._hosts(on)}") for name, on in changed.items()]
+        elif not broken | away:
+            lines.append(Line("ok", f"Nothing to change on {number} ({took})."))
+        else:
+            lines.append(Line("note", f"Nothing was changed on {number} ({took})."))
+        lines += [Line("waits", text) for text in waiting(results)]
+        if broken:
+            lines.append(Line("failed", f"Failed: {self._hosts(broken)}."))
+        if away:
+            lines.append(Line("failed", f"Not reached: {self._hosts(away)}."))
+        first = next((failure for failure in self.failures if failure[1] in broken | away), None)
+        if first:
+            stage_name, host, task, why = first
+            text = short(" ".join(why.split()), FIRST)
+            lines.append(Line("failed", f"Failed first, on {visible(host)} in {stage_name}: {task}: {text}"))
+        return lines
+
+
+def waiting(results: Mapping[str, Any]) -> list[str]:
+    """What the results of playbooks (docs/admin/stability.md) say of things that still wait, a line for each."""
+    lines = []
+    validation = results.get("slurm_validation")
+    if isinstance(validation, Mapping):
+        lines += [
+            f"Jobs of the validation that {title}: {count}."
+            for word, title in (("failed", "failed"), ("waiting", "wait"))
+            if (count := validation.get(word))
+        ]
+    rolling = results.get("slurm_rolling")
+    if isinstance(rolling, Mapping):
+        for word, title in (("failed", "Nodes that stay drained"), ("left", "Nodes that wait for the next run")):
+            if names := rolling.get(word):
+                lines.append(f"{title}: {_names(names)}.")
+    removal = results.get("slurm_removal")
+    if isinstance(removal, Mapping) and removal.get("not_cleaned"):
+        lines.append(f"Removed, and not cleaned: {_names(removal['not_cleaned'])}.")
+    return [visible(line) for line in lines]
+
+
+def _names(value: Any) -> str:
+    """Hosts of a result: a list of names, a mapping by name, or a hostlist."""
+    return hostlist(map(str, value)) if isinstance(value, (list, tuple, Mapping)) else str(value)

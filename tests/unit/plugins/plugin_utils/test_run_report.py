@@ -1,0 +1,296 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lines of a run, from what happens in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_report import (
+    AGAIN,
+    ALIKE,
+    HIDDEN,
+    Line,
+    RunReport,
+    clock,
+    hostlist,
+    reason,
+    waiting,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+NODES = [f"n{number}" for number in range(1, 5)]
+ALL = ["head", *NODES]
+
+
+def begun(wait: float = 30, **options: Any) -> RunReport:
+    """A run with a stage on all hosts."""
+    report = RunReport(0, wait, **options)
+    assert report.begin_stage("Compute nodes", ALL, 0) == []
+    return report
+
+
+def texts(lines: list[Line]) -> list[str]:
+    """The texts of lines, with one blank between words."""
+    return [" ".join(line.text.split()) for line in lines]
+
+
+def last(report: RunReport, failed: Any = (), away: Any = (), results: Any = None, now: float = 65) -> list[str]:
+    """The last lines of a run on all hosts."""
+    return texts(report.end(now, ALL, failed, away, results or {}))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "0:00"), (59.9, "0:59"), (61, "1:01"), (3600, "1:00:00"), (90061, "25:01:01"), (-1, "0:00")],
+)
+def test_times(seconds: float, shown: str) -> None:
+    assert clock(seconds) == shown
+
+
+def test_a_stage_without_a_task_is_not_shown() -> None:
+    report = begun()
+    report.begin_task("1", "Install", "n1", 1)
+    assert report.end_task("1", "n1", 2, ran=False) == []
+    assert report.end_stage(3) == []
+
+
+def test_a_stage_has_its_time_its_hosts_and_its_changes() -> None:
+    report = begun()
+    for host in ("n3", "n1", "n2"):
+        report.begin_task("1", "Install", host, 1)
+        report.end_task("1", host, 2, changed=True)
+    assert texts(report.begin_stage("Login", ["head"], 75)) == ["changed 1:15 5 of 5 Compute nodes: n[1-3]"]
+    report.begin_task("2", "Look", "head", 76)
+    report.end_task("2", "head", 77)
+    assert texts(report.end_stage(78)) == ["ok 0:03 1 of 1 Login"]
+    assert last(report) == ["Changed 3 of 5 hosts (1:05):", "Compute nodes n[1-3]"]
+
+
+def test_check_mode_says_what_would_change() -> None:
+    report = begun(check_mode=True)
+    report.begin_task("1", "Install", "n1", 1)
+    report.end_task("1", "n1", 2, changed=True)
+    assert texts(report.end_stage(3)) == ["changes 0:03 5 of 5 Compute nodes: n1"]
+    assert last(report)[0] == "Would change 1 of 5 hosts (1:05):"
+
+
+def test_hosts_that_fail_alike_are_shown_once() -> None:
+    report = begun()
+    for host in NODES:
+        report.begin_task("1", "Start slurmd", host, 1)
+    for host in NODES:
+        result = {"msg": f"error: {host}: no such node at 10.0.0.{host[1]}\nsee its log"}
+        assert report.fail("1", "Start slurmd", host, result, 2, address=f"10.0.0.{host[1]}") == []
+    (line,) = report.end_tasks(3)
+    assert line.kind == "failed"
+    assert line.text.split("\n") == [
+        "failed   n[1-4]: Start slurmd: error: n1: no such node at 10.0.0.1",
+        "    see its log (as n1 says it; the others differ in their names alone)",
+    ]
+    assert texts(report.end_stage(4)) == ["failed 0:04 1 of 5 Compute nodes: n[1-4]"]
+    assert last(report, NODES) == [
+        "Nothing was changed on 5 hosts (1:05).",
+        "Failed: n[1-4].",
+        "Failed first, on n1 in Compute nodes: Start slurmd: error: n1: no such node at 10.0.0.1 see its log",
+    ]
+
+
+def test_other_reasons_are_other_lines() -> None:
+    report = begun()
+    for host, why in (("n1", "a"), ("n2", "b"), ("n3", "a")):
+        report.begin_task("1", "x", host, 1)
+        report.fail("1", "x", host, {"msg": why}, 2)
+    assert texts(report.end_tasks(3)) == ["failed n[1,3]: x: a", "failed n2: x: b"]
+
+
+def test_failures_that_the_playbook_handles_do_not_count() -> None:
+    report = begun()
+    for number, kind in enumerate(("ignored", "rescued")):
+        report.begin_task(str(number), "x", "n1", 1)
+        report.fail(str(number), "x", "n1", {"msg": "no"}, 2, kind=kind)
+    assert texts(report.end_stage(3)) == ["ignored n1: x: no", "rescued n1: x: no", "ok 0:03 5 of 5 Compute nodes"]
+    assert last(report) == ["Nothing to change on 5 hosts (1:05)."]
+
+
+def test_the_first_failure_is_one_that_counts_in_the_end() -> None:
+    """A `rescue` in a form that the callback does not know: Ansible's statistics decide."""
+    report = begun()
+    for host in ("n1", "n2"):
+        report.begin_task("1", "x", host, 1)
+        report.fail("1", "x", host, {"msg": host}, 2)
+    report.end_stage(3)
+    assert last(report, ["n2"])[-2:] == ["Failed: n2.", "Failed first, on n2 in Compute nodes: x: n2"]
+
+
+def test_a_host_that_is_lost_is_missing_in_later_stages() -> None:
+    report = begun()
+    report.begin_task("1", "x", "n1", 1)
+    report.fail("1", "x", "n1", {"msg": "ssh: no route"}, 2, kind="unreachable")
+    assert texts(report.begin_stage("Login", ALL, 3)) == [
+        "unreachable n1: x: ssh: no route",
+        "failed 0:03 4 of 5 Compute nodes: n1",
+    ]
+    report.begin_task("2", "y", "head", 3)
+    report.end_task("2", "head", 3)
+    assert texts(report.end_stage(4)) == ["ok 0:01 4 of 5 Login"]
+    assert last(report, (), ["n1"])[1:] == [
+        "Not reached: n1.",
+        "Failed first, on n1 in Compute nodes: x: ssh: no route",
+    ]
+
+
+def test_a_delegated_task_names_both_hosts() -> None:
+    report = begun()
+    report.begin_task("1", "x", "n1", 1)
+    report.fail("1", "x", "n1", {"msg": "no"}, 2, delegate="head")
+    assert texts(report.end_tasks(3)) == ["failed n1 -> head: x: no"]
+
+
+def test_a_long_task_is_named_again_and_again() -> None:
+    report = begun(wait=30)
+    for host in NODES:
+        report.begin_task("1", "Wait for jobs", host, 0)
+    report.end_task("1", "n4", 5)
+    assert report.tick(29) == []
+    assert texts(report.tick(30)) == ["waits 0:30 1 of 4 Wait for jobs: n[1-3]"]
+    assert report.tick(31) == []
+    report.retry("1", 3, 10, {"msg": "non-zero return code", "rc": 1, "stderr": "job 7 runs\n"})
+    report.end_task("1", "n1", 100)
+    (line,) = texts(report.tick(30 + AGAIN))
+    assert line == "waits 5:30 2 of 4 Wait for jobs: n[2-3] (attempt 3 of 10: exit status 1: job 7 runs)"
+    assert report.end_task("1", "n2", 340) == []
+    assert texts(report.end_task("1", "n3", 341)) == ["ended 5:41 4 of 4 Wait for jobs"]
+    assert report.tick(9999) == []
+
+
+def test_a_pause_is_named_at_once_and_others_never() -> None:
+    report = begun()
+    assert texts(report.begin_task("1", "Look at it", "n1", 0, waits=True)) == ["waits 0:00 0 of 1 Look at it: n1"]
+    assert report.begin_task("1", "Look at it", "n2", 0, waits=True) == []
+    report.begin_task("2", "Quick", "n1", 0)
+    assert report.end_task("2", "n1", 3) == []
+
+
+def test_a_failure_does_not_wait_for_slow_hosts() -> None:
+    report = begun()
+    for host in ("n1", "n2"):
+        report.begin_task("1", "x", host, 0)
+    report.fail("1", "x", "n1", {"msg": "no"}, 1)
+    assert report.tick(ALIKE) == []
+    assert texts(report.tick(1 + ALIKE)) == ["failed n1: x: no"]
+    assert report.end_tasks(20) == []
+
+
+def test_what_tasks_say_and_diffs_are_shown_once() -> None:
+    report = begun()
+    for host in ("n1", "n2"):
+        report.say("1", "Show it", host, "one line", 1)
+        report.say("2", "Show them", host, "two\nlines", 1)
+        report.differ("3", "Write it", host, "--- before\n+++ after\n+x\n", 1)
+    assert [line.text for line in report.end_tasks(2)] == [
+        "    Show it (n[1-2]): one line",
+        "    Show them (n[1-2]):\n        two\n        lines",
+        "    Write it (n[1-2])",
+        "--- before\n+++ after\n+x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        ({"msg": "slurmd: error: no"}, "slurmd: error: no"),
+        ({"msg": ["a", "b"]}, "a\nb"),
+        ({"msg": "non-zero return code", "rc": 3, "stdout": "out", "stderr": "bad\n"}, "exit status 3: bad"),
+        ({"msg": "The command exited with a non-zero return code.", "rc": 1, "stdout": "o"}, "exit status 1: o"),
+        ({"msg": "non-zero return code", "rc": 1}, "exit status 1"),
+        ({"msg": "MODULE FAILURE: no JSON", "module_stdout": "Killed"}, "Killed"),
+        ({"censored": "hidden", "msg": "geheim"}, HIDDEN),
+        ({"reason": "syntax error"}, "syntax error"),
+        ({}, "failed without a message"),
+        ({"msg": "at http://a:geheim@b/"}, "at http://a:...@b/"),
+        ({"msg": "\x1b[2Jgone\r\u202e"}, "\\x1b[2Jgone\\r\\u202e"),
+        ({"msg": {"a": 1}}, "{'a': 1}"),
+        ({"msg": "non-zero return code", "stderr": "\n".join(map(str, range(30)))},
+         "\n".join(["(10 more lines)", *map(str, range(10, 30))])),
+    ],
+)  # fmt: skip
+def test_the_words_of_a_failure(result: dict[str, Any], shown: str) -> None:
+    assert reason(result) == shown
+
+
+def test_items_that_failed_are_named_without_secrets() -> None:
+    report = begun()
+    report.begin_task("1", "x", "n1", 0)
+    report.fail_item("1", "n1", {"item": "a", "msg": "no"})
+    report.fail_item("1", "n1", {"item": "geheim", "_ansible_no_log": True, "censored": "hidden", "msg": "geheim"})
+    report.fail_item("1", "n1", {"item": {"a": 1}, "_ansible_item_label": "short", "msg": "no"})
+    report.fail("1", "x", "n1", {"msg": "One or more items failed"}, 1)
+    assert texts(report.end_tasks(3)) == [f"failed n1: x: a: no an item: {HIDDEN} short: no"]
+
+
+def test_names_are_visible() -> None:
+    report = RunReport(0, 30)
+    report.begin_stage("\x1b[2Jstage", ["n\x1b[1m"], 0)
+    report.begin_task("1", "\x1b[2Jtask", "n\x1b[1m", 0)
+    report.fail("1", "\x1b[2Jtask", "n\x1b[1m", {"msg": "x"}, 1, delegate="\x1b[2J")
+    lines = report.end_stage(2) + report.end(3, ["n\x1b[1m"], ["n\x1b[1m"], [], {})
+    assert len(lines) == 5
+    assert not any("\x1b" in line.text for line in lines)
+
+
+def test_hosts_that_slurm_could_not_have_are_listed() -> None:
+    assert hostlist(["a,b", "c d"]) == "a,b, c d"
+    assert hostlist([]) == ""
+
+
+def test_a_run_without_hosts_says_so() -> None:
+    assert texts(RunReport(0, 30).end(1, [], [], [], {})) == ["No task ran on a host (0:01)."]
+
+
+def test_the_control_host_is_counted_if_there_is_no_other() -> None:
+    assert texts(begun().end(1, ["localhost"], [], [], {})) == ["Nothing to change on 1 host (0:01)."]
+    assert texts(begun().end(1, ["localhost", "n1"], [], [], {})) == ["Nothing to change on 1 host (0:01)."]
+
+
+def test_what_waits_is_named() -> None:
+    results = {
+        "slurm_validation": {"ok": True, "passed": 3, "failed": 0, "waiting": 2},
+        "slurm_rolling": {"ok": False, "done": ["n1"], "failed": {"n2": "no"}, "left": {"n3": "job 7", "n4": "job 8"}},
+        "slurm_removal": {"removed": ["n1"], "cleaned": [], "not_cleaned": ["n1"]},
+        "slurm_plan": ["x"],
+        "other": 1,
+    }
+    assert waiting(results) == [
+        "Jobs of the validation that wait: 2.",
+        "Nodes that stay drained: n2.",
+        "Nodes that wait for the next run: n[3-4].",
+        "Removed, and not cleaned: n1.",
+    ]
+    assert waiting({"slurm_validation": {"passed": 3, "failed": 0, "waiting": 0}}) == []
+    assert waiting({"slurm_validation": "x", "slurm_rolling": None, "slurm_removal": []}) == []
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+KEYS = st.sampled_from(["msg", "rc", "stdout", "stderr", "reason", "item", "results", "censored", "module_stdout"])
+
+
+@given(st.dictionaries(KEYS | st.text(), ANY, max_size=4), st.text(), st.dictionaries(st.text(), ANY))
+def test_any_result_is_shown_without_control_characters(result: dict[str, Any], name: str, results: Any) -> None:
+    report = begun()
+    lines = report.begin_task("1", name, name, 0)
+    report.retry("1", 1, 2, result)
+    lines += report.tick(40)
+    report.fail_item("1", name, result)
+    lines += report.fail("1", name, name, result, 50, delegate=name)
+    lines += report.say("2", name, name, str(result), 50)
+    lines += report.end_stage(60) + report.end(70, [name], [name], [], {**results, "slurm_rolling": result})
+    assert lines
+    assert not any(char < " " and char not in "\n\t" for line in lines for char in line.text)
