@@ -179,14 +179,15 @@ def take_step(params: dict[str, Any], check_mode: bool) -> MaintenanceResult:
     there = present(show("reservation"))
     window = there if absent else wanted_window(params["start"], params["hours"], now, there)
     found = Concerned() if absent or window is None else concerned_jobs(params["nodes"], window, now)
+    begun = bool(window and window.start <= now)
     result: MaintenanceResult = {
         "changed": False,
         "diff": [],
         "window": described(window) if window else {},
-        "begun": bool(window and window.start <= now),
+        "begun": begun,
         "running": counted(found.running),
         "waiting": counted(found.waiting),
-        "table": [] if absent else jobs_in_the_way.report(found),
+        "table": [] if absent else jobs_in_the_way.report(found, begun),
         "sent": [],
         "unsent": {},
     }

@@ -163,35 +163,39 @@ def _limit(job: ListedJob, partitions: Iterable[Partition]) -> float:
 # -- for people ------------------------------------------------------------------------------------------------------
 
 
-def report(found: Concerned) -> list[str]:
-    """Lines about the jobs, and what an administrator can do that loses nothing."""
+def report(found: Concerned, begun: bool = False) -> list[str]:
+    """Lines about the jobs, and what an administrator can do that loses nothing. begun: whether it has begun."""
     if not found.running and not found.waiting:
         return ["No running job reaches into it, and no queued job waits for its end."]
-    return [*_running_lines(found.running), *_waiting_lines(found.waiting)]
+    return [*_running_lines(found.running, begun), *_waiting_lines(found.waiting, begun)]
 
 
-def _running_lines(jobs: list[ConcernedJob]) -> list[str]:
+def _running_lines(jobs: list[ConcernedJob], begun: bool) -> list[str]:
     if not jobs:
         return ["No running job reaches into it."]
     last = jobs[-1].end
     ends = "one has no time limit" if last is None else f"the last limit ends {clock(last)}"
+    later = "" if begun else f" begin later ({ends});"
     return [
         f"{_count(jobs, 'running job')} {'reaches' if len(jobs) == 1 else 'reach'} into it. Slurm does not end running "
         "jobs: the nodes stay in use.",
         *_table(jobs),
-        f"  Without loss: ask the users to end or checkpoint them before; begin later ({ends}); or leave the nodes out",
-        "  (maintenance_nodes). `scontrol requeue` is safe only for jobs that continue where they were.",
+        f"  Without loss: ask the users to end or checkpoint them;{later} or leave the nodes out (maintenance_nodes).",
+        "  `scontrol requeue` is safe only for jobs that continue where they were.",
     ]
 
 
-def _waiting_lines(jobs: list[ConcernedJob]) -> list[str]:
+def _waiting_lines(jobs: list[ConcernedJob], begun: bool) -> list[str]:
     if not jobs:
         return ["No queued job waits for its end."]
+    stays = "waits" if len(jobs) == 1 else "wait"
+    if begun:
+        return [f"{_count(jobs, 'queued job')} {stays} for its end:", *_table(jobs)]
     return [
-        f"{_count(jobs, 'queued job')} will not start before it, and {'stays' if len(jobs) == 1 else 'stay'} queued.",
+        f"{_count(jobs, 'queued job')} will not start before it, and {stays} for its end:",
         *_table(jobs),
-        "  They start afterwards. With a shorter limit that fits, a job can start before: `scontrol update JobId=ID",
-        "  TimeLimit=...`, also by its user.",
+        "  With a shorter limit that fits, a job can start before: `scontrol update JobId=ID TimeLimit=...`, also by its",
+        "  user.",
     ]
 
 

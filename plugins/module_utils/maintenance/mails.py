@@ -91,8 +91,8 @@ def _announce(announcement: Announcement, user: str, found: Concerned, again: bo
         announcement.message,
         _about(
             (job.job for job in found.running if job.user == user),
-            "These running jobs of yours may still run when it begins. Slurm does not end them, but the maintenance may: "
-            "save their state before",
+            "These running jobs of yours may still run when it begins. Slurm does not end them, but the maintenance "
+            "may: save their state before",
         ),
         _about(
             (job.job for job in found.waiting if job.user == user),

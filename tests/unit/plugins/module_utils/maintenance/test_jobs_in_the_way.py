@@ -129,10 +129,17 @@ def test_lines_that_are_no_jobs_are_left_out() -> None:
 def test_the_report_names_jobs_and_what_loses_nothing() -> None:
     text = "\n".join(report(found(running("1", "12:00:00"), running("2", "11:00:00"), queued("3", "12:00:00"))))
     assert "2 running jobs reach into it. Slurm does not end running jobs" in text
-    assert "1 queued job will not start before it, and stays queued." in text
+    assert "1 queued job will not start before it, and waits for its end:" in text
     assert text.index("2    alice") < text.index("1    alice")
     assert "scancel" not in text
     assert report(Concerned()) == ["No running job reaches into it, and no queued job waits for its end."]
+
+
+def test_after_its_start_nothing_can_begin_before() -> None:
+    text = "\n".join(report(found(running("1", "12:00:00"), queued("3", "12:00:00")), begun=True))
+    assert "1 queued job waits for its end:" in text
+    assert "begin later" not in text
+    assert "before" not in text
 
 
 def test_a_job_without_a_limit_has_no_end_to_begin_after() -> None:
