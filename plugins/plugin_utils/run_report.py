@@ -339,12 +339,12 @@ class RunReport:
 
         Args:
             now: the time.
-            hosts: all hosts of the run, as the other two from Ansible's own statistics.
+            hosts: the hosts that had a task, as the other two from Ansible's own statistics.
             failed: those on which a task failed.
             unreachable: those that could not be reached.
             results: what the playbooks return by set_stats.
         """
-        everybody = {*hosts}
+        everybody = {*hosts, *(host for stage in self.stages for host in stage.hosts)}
         counted = everybody - {"localhost"} or everybody
         broken, away = {*failed}, {*unreachable}
         lines: list[Line] = []
