@@ -88,7 +88,7 @@ function improveTable(table, number) {
     button.addEventListener("click", () => sortBy(table, heading, column));
     heading.replaceChildren(button);
   });
-  if (table.tBodies[0].rows.length < 10) return;
+  if (table.tBodies[0].rows.length < 25) return;
   const line = make("p", "filter");
   const label = make("label", "", "Filter ");
   const input = make("input");
@@ -98,7 +98,7 @@ function improveTable(table, number) {
   label.htmlFor = input.id;
   input.addEventListener("input", () => filterRows(table, input.value, count));
   line.append(label, input, count);
-  table.before(line);
+  (table.closest(".scroll") ?? table).before(line);
 }
 
 // -- Nodes ----------------------------------------------------------------------------------------------------------
@@ -106,9 +106,13 @@ function improveTable(table, number) {
 function showNode(cell) {
   const box = document.getElementById("node");
   const [first, ...lines] = cell.dataset.text.split("\n");
+  box.classList.add("chosen");
   box.replaceChildren(make("b", "", first), ...lines.map((line) => make("span", "", line)));
-  document.querySelector(".cells .shown")?.classList.remove("shown");
+  const last = document.querySelector(".cells .shown");
+  last?.classList.remove("shown");
+  last?.setAttribute("aria-selected", "false");
   cell.classList.add("shown");
+  cell.setAttribute("aria-selected", "true");
 }
 
 function perLine(cells) {

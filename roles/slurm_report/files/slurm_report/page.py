@@ -21,7 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 from . import texts
-from .jobs import Queue, queue_of, read_job, uses_of_nodes
+from .jobs import Queue, queue_of, read_job, rest_of, uses_of_nodes
 from .nodes import LEVELS, Grid, grid_of, read_node, reasons_of_nodes
 from .plots import HEIGHT
 from .privacy import Private, for_everybody, private
@@ -55,6 +55,9 @@ from .usage import Usage, usage_of
 
 HERE = Path(__file__).parent
 
+DRAINS = 100
+"""Reasons of drained nodes that are listed."""
+
 OLD_AFTER = 3
 """Intervals after which a page is old."""
 
@@ -79,6 +82,7 @@ class Page(NamedTuple):
     nodes: Grid
     queue: Queue
     drains: Sequence[Drain]
+    drains_note: str
     usage: Usage | None
     drift: Drift | None
     versions: Sequence[Version]
@@ -94,6 +98,7 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
     parts = frozenset(gap.part for gap in missing)
     jobs = [job for job in map(read_job, data.get("jobs") or []) if job]
     nodes = [read_node(node) for node in data.get("nodes") or []]
+    drains = drains_of(data, made)
     drift, updates = drift_of(data, made), updates_of(data)
     validation, backups = validation_of(data, made), backups_of(data, made)
     checks = [
@@ -116,7 +121,8 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
         checks=checks if admin else [],
         nodes=grid_of(nodes, uses_of_nodes(jobs, [node.name for node in nodes]), reasons_of_nodes(data.get("drains") or [])),
         queue=queue_of(jobs),
-        drains=drains_of(data, made),
+        drains=drains[:DRAINS],
+        drains_note=rest_of(len(drains), DRAINS, "reason"),
         usage=usage_of(data["usage"]) if data.get("usage") else None,
         drift=drift,
         versions=versions_of(data),

@@ -16,6 +16,7 @@ from .texts import (
     age,
     count_of,
     expand,
+    fold,
     number_of,
     plural,
     records_of,
@@ -41,13 +42,18 @@ def hostlist_of(record: Mapping[str, Any], key: str, most: int = NAMES) -> str:
 
 
 class Drain(NamedTuple):
-    """Nodes that start no jobs. cause, meaning and remedy are doctor's; empty without it."""
+    """Nodes that start no jobs for one reason. since: of the newest; first: of the oldest, where it is another.
+
+    cause, meaning and remedy are doctor's; empty without it.
+    """
 
     nodes: str
     count: int
     state: str
     since: Time
     age: str
+    first: Time
+    first_age: str
     by: str
     reason: str
     cause: str
@@ -55,23 +61,36 @@ class Drain(NamedTuple):
     remedy: str
 
 
+def _drain(records: Sequence[Mapping[str, Any]], now: Time) -> Drain:
+    """Records with one reason."""
+    names = [name for record in records for name in expand(str(record.get("nodes") or ""))]
+    times = sorted((time_of(record, "since") for record in records), key=lambda time: time.seconds)
+    first = times[0] if times[0].iso and times[0] != times[-1] else Time()
+    states = sorted({text_of(record, "state") for record in records})
+    one = records[0]
+    return Drain(
+        short(visible(fold(names)), SENTENCE),
+        len(names),
+        short(", ".join(states), SENTENCE),
+        times[-1],
+        age(times[-1], now),
+        first,
+        age(first, now),
+        text_of(one, "by"),
+        text_of(one, "reason", SENTENCE),
+        text_of(one, "cause", SENTENCE),
+        text_of(one, "meaning", SENTENCE),
+        text_of(one, "remedy", SENTENCE),
+    )
+
+
 def drains_of(data: Mapping[str, Any], now: Time) -> list[Drain]:
-    """Drained nodes, the newest first."""
-    found = [
-        Drain(
-            hostlist_of(record, "nodes", SENTENCE),
-            sum(1 for _name in expand(str(record.get("nodes") or ""))),
-            text_of(record, "state"),
-            time_of(record, "since"),
-            age(time_of(record, "since"), now),
-            text_of(record, "by"),
-            text_of(record, "reason", SENTENCE),
-            text_of(record, "cause", SENTENCE),
-            text_of(record, "meaning", SENTENCE),
-            text_of(record, "remedy", SENTENCE),
-        )
-        for record in records_of(data, "drains")
-    ]
+    """Drained nodes by reason, the newest first."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records_of(data, "drains"):
+        same = [str(record.get(key)) for key in ("by", "reason", "cause", "meaning", "remedy")]
+        groups.setdefault("\0".join(same), []).append(record)
+    found = [_drain(records, now) for records in groups.values()]
     return sorted(found, key=lambda drain: (-drain.since.seconds, drain.nodes))
 
 
@@ -305,7 +324,7 @@ def gaps_of(data: Mapping[str, Any]) -> list[Gap]:
 
 
 class Check(NamedTuple):
-    """What an administrator has to do about a subject. state: `good`, `bad` or `unknown`."""
+    """What an administrator has to do about a subject. state: `good`, `warn`, `bad` or `unknown`."""
 
     title: str
     state: str
@@ -313,8 +332,9 @@ class Check(NamedTuple):
     link: str
 
 
-def _judged(title: str, bad: str, good: str, link: str) -> Check:
-    return Check(title, "bad" if bad else "good", bad or good, link)
+def _judged(title: str, wrong: str, good: str, link: str, state: str = "bad") -> Check:
+    """A check with what is wrong, or else what is good."""
+    return Check(title, state if wrong else "good", wrong or good, link)
 
 
 def drift_check(drift: Drift | None) -> Check:
@@ -325,7 +345,7 @@ def drift_check(drift: Drift | None) -> Check:
         f"{plural(drift.differ, 'host')} of {drift.count} differ" if drift.differ else "",
         f"{plural(drift.unreached, 'host')} not reached" if drift.unreached else "",
     ]
-    return _judged("Drift", ", ".join(filter(None, parts)), f"{plural(drift.count, 'host')} as configured", "hosts")
+    return _judged("Drift", ", ".join(filter(None, parts)), f"{plural(drift.count, 'host')} as configured", "hosts", "warn")
 
 
 def updates_check(updates: Sequence[Update], missing: bool) -> Check:
@@ -333,7 +353,7 @@ def updates_check(updates: Sequence[Update], missing: bool) -> Check:
     security = sum(1 for update in updates if update.security == "yes")
     if missing and not security:
         return Check("Security updates", "unknown", "not known", "versions")
-    return _judged("Security updates", f"{security} pending" if security else "", "none pending", "versions")
+    return _judged("Security updates", f"{security} pending" if security else "", "none pending", "versions", "warn")
 
 
 def validation_check(validation: Validation | None) -> Check:
