@@ -83,7 +83,9 @@ class Browser:
             self.call(f"{domain}.enable")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._session = ""
         try:
             self.call("Browser.close")
@@ -141,7 +143,9 @@ class Browser:
             answer = {"id": self._number, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}
             os.write(self._to, json.dumps({**answer, "sessionId": self._session}).encode() + b"\0")
 
-    def look(self, width: int = 1280, height: int = 800, dark: bool = False, scripts: bool = True, touch: bool = False) -> None:
+    def look(
+        self, width: int = 1280, height: int = 800, dark: bool = False, scripts: bool = True, touch: bool = False
+    ) -> None:
         """How the next pages are looked at."""
         size = {"width": width, "height": height, "deviceScaleFactor": 2 if touch else 1, "mobile": touch}
         self.call("Emulation.setDeviceMetricsOverride", **size)
@@ -173,7 +177,16 @@ class Browser:
 
     def press(self, key: str, text: str = "") -> None:
         """Press a key."""
-        codes = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        codes = {
+            "Tab": 9,
+            "Enter": 13,
+            "End": 35,
+            "Home": 36,
+            "ArrowLeft": 37,
+            "ArrowUp": 38,
+            "ArrowRight": 39,
+            "ArrowDown": 40,
+        }
         more = {"text": text} if text else {}
         self.call(
             "Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=codes.get(key, 0), **more

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Data for the page (docs/design/report.md): a cluster as it may be, of any size. The same arguments give the same data."""
+"""Data for the page (docs/design/report.md): a cluster of any size. The same arguments give the same data."""
 
 from __future__ import annotations
 
@@ -11,10 +11,51 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 NOW = datetime(2026, 11, 27, 14, 35, tzinfo=timezone(timedelta(hours=1)))
-USERS = "ada ben chloe dan emma finn grace hugo ines jan kira leo mia noah olga paul quinn rosa sam tara".split()
-ACCOUNTS = "vision language physics climate biology".split()
+USERS = [
+    "ada",
+    "ben",
+    "chloe",
+    "dan",
+    "emma",
+    "finn",
+    "grace",
+    "hugo",
+    "ines",
+    "jan",
+    "kira",
+    "leo",
+    "mia",
+    "noah",
+    "olga",
+    "paul",
+    "quinn",
+    "rosa",
+    "sam",
+    "tara",
+]
+ACCOUNTS = ["vision", "language", "physics", "climate", "biology"]
 NAMES = ("train-vit-large", "llama finetune", "eval", "jupyter", "md_equil", "wrf-2km", "preprocess", "sweep", "bash")
-WAITS = ("Priority", "Priority", "Priority", "Resources", "QOSMaxGRESPerUser", "Dependency", "AssocGrpCPUMinutesLimit", "JobHeldUser")
+WAITS = (
+    "Priority",
+    "Priority",
+    "Priority",
+    "Resources",
+    "QOSMaxGRESPerUser",
+    "Dependency",
+    "AssocGrpCPUMinutesLimit",
+    "JobHeldUser",
+)
+STATES = {
+    "MIXED": 40,
+    "ALLOCATED": 38,
+    "IDLE": 12,
+    "MIXED+DRAIN": 2,
+    "IDLE+DRAIN": 3,
+    "DOWN+NOT_RESPONDING": 2,
+    "IDLE+RESERVED": 2,
+    "IDLE+POWERED_DOWN": 1,
+}
+"""How often a node has a state."""
 
 Data = dict[str, Any]
 
@@ -28,11 +69,8 @@ def _nodes(count: int, some: random.Random) -> Iterator[Data]:
     width = max(2, len(str(count)))
     for number in range(1, count + 1):
         kind, gpus = ("h100", 8) if number % 5 else ("a100", 4)
-        state = some.choices(
-            ["MIXED", "ALLOCATED", "IDLE", "MIXED+DRAIN", "IDLE+DRAIN", "DOWN+NOT_RESPONDING", "IDLE+RESERVED", "IDLE+POWERED_DOWN"],
-            [40, 38, 12, 2, 3, 2, 2, 1],
-        )[0]
-        used = {"MIXED": some.randint(1, gpus - 1), "ALLOCATED": gpus, "MIXED+DRAIN": some.randint(1, gpus - 1)}.get(state, 0)
+        state = some.choices([*STATES], [*STATES.values()])[0]
+        used = gpus if state == "ALLOCATED" else some.randint(1, gpus - 1) if "MIXED" in state else 0
         yield {
             "name": f"gpu{number:0{width}d}",
             "state": state,
@@ -48,7 +86,8 @@ def _nodes(count: int, some: random.Random) -> Iterator[Data]:
 
 def _people(count: int) -> list[tuple[str, str]]:
     """Users with their account."""
-    names = [*USERS, *(f"user{number:04d}" for number in range(len(USERS), count))][:count]
+    first = FIRST.split()
+    names = [*first, *(f"user{number:04d}" for number in range(len(first), count))][:count]
     return [(name, ACCOUNTS[place % len(ACCOUNTS)]) for place, name in enumerate(names)]
 
 
@@ -75,7 +114,9 @@ def _job(number: int, user: tuple[str, str], some: random.Random, **more: Any) -
     }
 
 
-def _jobs(nodes: list[Data], count: int, running: int, people: list[tuple[str, str]], some: random.Random) -> Iterator[Data]:
+def _jobs(
+    nodes: list[Data], count: int, running: int, people: list[tuple[str, str]], some: random.Random
+) -> Iterator[Data]:
     number = 0
     while number < running:
         for node in nodes:
@@ -93,7 +134,9 @@ def _jobs(nodes: list[Data], count: int, running: int, people: list[tuple[str, s
         soon = at(some.uniform(0.2, 30)) if place < 40 else None
         own = {"gpus": [{"type": some.choice(["h100", "a100"]), "count": some.choice([1, 2, 4, 8, 16])}], "id": name}
         reason = some.choice(WAITS)
-        yield _job(0, some.choice(people), some, state="PENDING", reason=reason, array_tasks=tasks, expected_start=soon, **own)
+        yield _job(
+            0, some.choice(people), some, state="PENDING", reason=reason, array_tasks=tasks, expected_start=soon, **own
+        )
 
 
 DRAINS = (
@@ -137,7 +180,9 @@ def _usage(gpus: int, people: list[tuple[str, str]], some: random.Random) -> Dat
         weekend = (NOW - timedelta(days=30 - place)).weekday() > 4
         used = gpus * 24 * some.uniform(0.45, 0.6) if weekend else gpus * 24 * some.uniform(0.7, 0.95)
         day = (NOW - timedelta(days=30 - place)).date().isoformat()
-        days.append({"day": day, "cpu_hours": used * 15.2, "gpu_hours": used, "idle_gpu_hours": used * some.uniform(0.08, 0.3)})
+        days.append(
+            {"day": day, "cpu_hours": used * 15.2, "gpu_hours": used, "idle_gpu_hours": used * some.uniform(0.08, 0.3)}
+        )
     total = sum(day["gpu_hours"] for day in days)
     weights = [some.paretovariate(0.9) for _person in people]
     users = []
@@ -150,8 +195,8 @@ def _usage(gpus: int, people: list[tuple[str, str]], some: random.Random) -> Dat
 
 
 def _hosts(nodes: list[Data]) -> Data:
-    hosts: list[Data] = [{"name": name, "reached": True, "differences": []} for name in ("head1", "head2", "login1")]
-    hosts += [{"name": node["name"], "reached": True, "differences": []} for node in nodes]
+    names = ["head1", "head2", "login1", *(str(node["name"]) for node in nodes)]
+    hosts: list[Data] = [{"name": name, "reached": True, "differences": []} for name in names]
     hosts[2]["differences"] = [
         {"what": "files", "text": "/etc/slurm/plugstack.conf.d/pyxis.conf is not as the cluster file says"},
         {"what": "clock", "text": "2.4 s behind the controller's"},
@@ -188,12 +233,24 @@ def cluster(nodes: int = 24, jobs: int = 160, running: int = 60, users: int = 20
         ],
         "updates": [
             {"what": "kernel", "security": "no", "held": False, "from": "6.12.48-1", "to": "6.12.57-1", "hosts": names},
-            {"what": "slurm", "security": "yes", "held": True, "from": "24.11.5-4", "to": "24.11.5-4+deb13u1", "hosts": names},
+            {
+                "what": "slurm",
+                "security": "yes",
+                "held": True,
+                "from": "24.11.5-4",
+                "to": "24.11.5-4+deb13u1",
+                "hosts": names,
+            },
         ],
         "validation": {"finished": at(-7.2), "ok": True, "passed": 31, "failed": 0, "waiting": 2},
         "backup": [
             {"host": "head1", "finished": at(-11.5), "ok": True, "text": "StateSaveLocation, 42 MiB"},
-            {"host": "db1", "finished": at(-35.5), "ok": False, "text": "older than a day: the disk of the copy is full"},
+            {
+                "host": "db1",
+                "finished": at(-35.5),
+                "ok": False,
+                "text": "older than a day: the disk of the copy is full",
+            },
         ],
         "maintenance": [
             {

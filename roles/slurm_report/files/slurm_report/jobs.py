@@ -54,7 +54,7 @@ class Gpus(NamedTuple):
     """GPUs of one type."""
 
     type: str
-    count: int
+    total: int
 
 
 class Job(NamedTuple):
@@ -81,12 +81,12 @@ class Job(NamedTuple):
     @property
     def gpu_count(self) -> int:
         """The GPUs of one job."""
-        return sum(some.count for some in self.gpus)
+        return sum(some.total for some in self.gpus)
 
     @property
     def wanted(self) -> str:
         """The GPUs in words: `4 h100`."""
-        return ", ".join(f"{some.count} {some.type}".strip() for some in self.gpus if some.count) or NOTHING
+        return ", ".join(f"{some.total} {some.type}".strip() for some in self.gpus if some.total) or NOTHING
 
     @property
     def place(self) -> str:
@@ -217,7 +217,9 @@ def _reasons(jobs: Iterable[Job]) -> list[Reason]:
 
 def queue_of(jobs: Sequence[Job]) -> Queue:
     """The queue of all jobs."""
-    running = sorted((job for job in jobs if not job.waits), key=lambda job: (-job.gpu_count, -job.cpus, job.start.seconds))
+    running = sorted(
+        (job for job in jobs if not job.waits), key=lambda job: (-job.gpu_count, -job.cpus, job.start.seconds)
+    )
     waiting = sorted((job for job in jobs if job.waits), key=lambda job: (-job.priority, job.submit.seconds))
     users, accounts = _shares(jobs, attrgetter("user")), _shares(jobs, attrgetter("account"))
     reasons = _reasons(waiting)
@@ -270,7 +272,9 @@ def uses_of_nodes(jobs: Iterable[Job], known: Iterable[str]) -> dict[str, list[U
                 use[0].append(job.id)
                 use[1] += gpus
     return {
-        name: sorted((Use(user, ids, gpus) for user, (ids, gpus) in users.items()), key=lambda use: (-use.gpus, use.user))
+        name: sorted(
+            (Use(user, ids, gpus) for user, (ids, gpus) in users.items()), key=lambda use: (-use.gpus, use.user)
+        )
         for name, users in found.items()
     }
 

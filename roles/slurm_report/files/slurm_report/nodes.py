@@ -10,7 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .jobs import Use, use_lines
-from .texts import SENTENCE, count_of, expand, fold, memory, natural, number, number_of, records_of, short, text_of, texts_of
+from .texts import (
+    SENTENCE,
+    count_of,
+    expand,
+    fold,
+    memory,
+    natural,
+    number,
+    number_of,
+    records_of,
+    short,
+    text_of,
+    texts_of,
+)
 
 
 class Group(NamedTuple):
@@ -64,7 +77,7 @@ class Gpu(NamedTuple):
     """GPUs of one type on a node."""
 
     type: str
-    count: int
+    total: int
     allocated: int
 
 
@@ -83,7 +96,7 @@ class Node(NamedTuple):
     @property
     def gpu_count(self) -> int:
         """All GPUs."""
-        return sum(some.count for some in self.gpus)
+        return sum(some.total for some in self.gpus)
 
     @property
     def gpus_allocated(self) -> int:
@@ -141,7 +154,7 @@ class StateRow(NamedTuple):
     """Nodes with the same state."""
 
     state: str
-    count: int
+    total: int
     gpus: int
     gpus_allocated: int
     cpus: int
@@ -152,7 +165,7 @@ class StateRow(NamedTuple):
 class Grid(NamedTuple):
     """All nodes as the page shows them. size: how much a cell can show."""
 
-    count: int
+    total: int
     gpus: int
     gpus_allocated: int
     cpus: int
@@ -174,7 +187,9 @@ def level_of(used: int, total: int) -> int:
 def _lines(node: Node, uses: Sequence[Use], reason: str) -> list[str]:
     """What there is to say about a node."""
     parts = [
-        f"{some.allocated} of {some.count} {some.type or 'GPU'}{'' if some.type else 's'}" for some in node.gpus if some.count
+        f"{some.allocated} of {some.total} {some.type or 'GPU'}{'' if some.type else 's'}"
+        for some in node.gpus
+        if some.total
     ]
     if node.cpus:
         parts.append(f"{number(node.cpus_allocated)} of {number(node.cpus)} CPUs")
@@ -203,9 +218,7 @@ def _cell(node: Node, uses: Sequence[Use], reason: str) -> Cell:
 def reasons_of_nodes(drains: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Why nodes are drained, by name."""
     return {
-        name: text_of(drain, "reason", SENTENCE)
-        for drain in drains
-        for name in expand(str(drain.get("nodes") or ""))
+        name: text_of(drain, "reason", SENTENCE) for drain in drains for name in expand(str(drain.get("nodes") or ""))
     }
 
 
@@ -217,9 +230,9 @@ def _types(nodes: Iterable[Node]) -> list[TypeRow]:
     for node in nodes:
         starts = group_of(node.state).starts
         for some in node.gpus:
-            total[some.type] += some.count
+            total[some.type] += some.total
             used[some.type] += some.allocated
-            free[some.type] += max(0, some.count - some.allocated) if starts else 0
+            free[some.type] += max(0, some.total - some.allocated) if starts else 0
     return [
         TypeRow(name or "GPU", count, used[name], free[name], max(0, count - used[name] - free[name]))
         for name, count in sorted(total.items(), key=lambda item: (-item[1], item[0]))
@@ -244,7 +257,7 @@ def _states(nodes: Iterable[Node]) -> list[StateRow]:
         )
         for state, some in by_state.items()
     ]
-    return sorted(rows, key=lambda row: (-row.count, row.state))
+    return sorted(rows, key=lambda row: (-row.total, row.state))
 
 
 def grid_of(nodes: Sequence[Node], uses: Mapping[str, Sequence[Use]], reasons: Mapping[str, str]) -> Grid:
@@ -260,7 +273,7 @@ def grid_of(nodes: Sequence[Node], uses: Mapping[str, Sequence[Use]], reasons: M
             total, used = sum(node.gpu_count for node in some), sum(node.gpus_allocated for node in some)
             groups.append(CellGroup(group, cells, f"{number(used)} of {number(total)} GPUs in use" if total else ""))
     return Grid(
-        count=len(nodes),
+        total=len(nodes),
         gpus=sum(node.gpu_count for node in nodes),
         gpus_allocated=sum(node.gpus_allocated for node in nodes),
         cpus=sum(node.cpus for node in nodes),

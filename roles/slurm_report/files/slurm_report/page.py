@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Make the page from its data: index.html for everybody, admin.html for administrators.
 
-docs/design/report.md of the collection has the data. All texts in them are those of users and hosts: each is made visible
-and short where it is read (texts.py), Jinja2 escapes it, and the Content-Security-Policy of the page allows no other
-style and script than its own.
+docs/design/report.md of the collection has the data. All texts in them are those of users and hosts: each is made
+visible and short where it is read (texts.py), Jinja2 escapes it, and the Content-Security-Policy of the page allows no
+other style and script than its own.
 """
 
 from __future__ import annotations
@@ -119,7 +119,9 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
         maintenance=maintenance_of(data, made),
         controllers=controllers_of(data),
         checks=checks if admin else [],
-        nodes=grid_of(nodes, uses_of_nodes(jobs, [node.name for node in nodes]), reasons_of_nodes(data.get("drains") or [])),
+        nodes=grid_of(
+            nodes, uses_of_nodes(jobs, [node.name for node in nodes]), reasons_of_nodes(data.get("drains") or [])
+        ),
         queue=queue_of(jobs),
         drains=drains[:DRAINS],
         drains_note=rest_of(len(drains), DRAINS, "reason"),
@@ -148,13 +150,12 @@ def render(page: Page) -> str:
     )
     filters = {name: getattr(texts, name) for name in ("number", "hours", "plural", "short")}
     environment.filters.update(filters)
-    # Line ends as an HTML parser has them, for the hash.
     style, script = ((HERE / name).read_text("utf-8") for name in ("style.css", "page.js"))
     template = environment.get_template("page.html.j2")
     return template.render(
         page=page,
-        style=Markup(style),  # noqa: S704: the page's own
-        script=Markup(script),  # noqa: S704
+        style=Markup(style),
+        script=Markup(script),
         style_hash=_hash(style),
         script_hash=_hash(script),
         levels=LEVELS,

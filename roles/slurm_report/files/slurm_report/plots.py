@@ -42,10 +42,10 @@ class Value(NamedTuple):
 
 
 def round_up(value: float) -> float:
-    """The least of 1, 2, 5, 10, 20 and so on that is not below a value; 1 at least."""
+    """The least of 1, 2, 3, 4, 5, 6, 8, 10, 20 and so on that is not below a value; 1 at least."""
     step = 1.0
     while True:
-        for factor in (1, 2, 5):
+        for factor in (1, 2, 3, 4, 5, 6, 8):
             if step * factor >= value:
                 return step * factor
         step *= 10

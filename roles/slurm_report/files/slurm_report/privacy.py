@@ -21,7 +21,8 @@ PARTS = ("controllers", "nodes", "jobs", "drains", "usage", "maintenance")
 
 
 JOB = (
-    "id array_tasks user account partition name state reason submit start expected_start time_limit nodes cpus gpus priority"
+    "id array_tasks user account partition name state reason submit start expected_start time_limit nodes cpus gpus "
+    "priority"
 )
 
 

@@ -23,7 +23,7 @@ SENTENCE = 400
 MARKS = 2
 """Accents of one character; more of them would cover the lines above and below."""
 
-NOTHING = "–"
+NOTHING = "\N{EN DASH}"
 """What a cell without a value shows."""
 
 _RISKY = re.compile(r"[^ -~]")

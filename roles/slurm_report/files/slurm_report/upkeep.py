@@ -48,7 +48,7 @@ class Drain(NamedTuple):
     """
 
     nodes: str
-    count: int
+    total: int
     state: str
     since: Time
     age: str
@@ -115,7 +115,7 @@ class Drift(NamedTuple):
 
     checked: Time
     age: str
-    count: int
+    total: int
     differ: int
     unreached: int
     kinds: Sequence[tuple[str, int]]
@@ -131,7 +131,8 @@ def drift_of(data: Mapping[str, Any], now: Time) -> Drift | None:
     checked, hosts, kinds = time_of(record, "checked"), [], Counter[str]()
     for host in records_of(record, "hosts"):
         found = [
-            Difference(text_of(some, "what"), text_of(some, "text", SENTENCE)) for some in records_of(host, "differences")
+            Difference(text_of(some, "what"), text_of(some, "text", SENTENCE))
+            for some in records_of(host, "differences")
         ]
         kinds.update({some.what for some in found})
         note = rest_of(len(found), OF_HOST, "difference")
@@ -155,7 +156,7 @@ class Version(NamedTuple):
     what: str
     version: str
     hosts: str
-    count: int
+    total: int
 
 
 class Update(NamedTuple):
@@ -167,7 +168,7 @@ class Update(NamedTuple):
     old: str
     new: str
     hosts: str
-    count: int
+    total: int
 
 
 def versions_of(data: Mapping[str, Any]) -> list[Version]:
@@ -282,7 +283,9 @@ def maintenance_of(data: Mapping[str, Any], now: Time) -> list[Maintenance]:
         )
         for record in records_of(data, "maintenance")
     ]
-    return sorted((some for some in found if some.end.seconds > now.seconds or not some.end.iso), key=lambda some: some.start)
+    return sorted(
+        (some for some in found if some.end.seconds > now.seconds or not some.end.iso), key=lambda some: some.start
+    )
 
 
 class Controller(NamedTuple):
@@ -342,10 +345,12 @@ def drift_check(drift: Drift | None) -> Check:
     if not drift:
         return Check("Drift", "unknown", "not checked", "hosts")
     parts = [
-        f"{plural(drift.differ, 'host')} of {drift.count} differ" if drift.differ else "",
+        f"{plural(drift.differ, 'host')} of {drift.total} differ" if drift.differ else "",
         f"{plural(drift.unreached, 'host')} not reached" if drift.unreached else "",
     ]
-    return _judged("Drift", ", ".join(filter(None, parts)), f"{plural(drift.count, 'host')} as configured", "hosts", "warn")
+    return _judged(
+        "Drift", ", ".join(filter(None, parts)), f"{plural(drift.total, 'host')} as configured", "hosts", "warn"
+    )
 
 
 def updates_check(updates: Sequence[Update], missing: bool) -> Check:
@@ -371,4 +376,6 @@ def backup_check(backups: Sequence[Backup]) -> Check:
         return Check("Backup", "unknown", "none is known", "backup")
     bad = [backup.host for backup in backups if not backup.ok]
     oldest = min(backups, key=lambda backup: backup.finished.seconds)
-    return _judged("Backup", short(f"not good: {', '.join(bad)}", NAMES) if bad else "", f"done {oldest.age} ago", "backup")
+    return _judged(
+        "Backup", short(f"not good: {', '.join(bad)}", NAMES) if bad else "", f"done {oldest.age} ago", "backup"
+    )
