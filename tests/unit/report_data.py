@@ -11,28 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 NOW = datetime(2026, 11, 27, 14, 35, tzinfo=timezone(timedelta(hours=1)))
-USERS = [
-    "ada",
-    "ben",
-    "chloe",
-    "dan",
-    "emma",
-    "finn",
-    "grace",
-    "hugo",
-    "ines",
-    "jan",
-    "kira",
-    "leo",
-    "mia",
-    "noah",
-    "olga",
-    "paul",
-    "quinn",
-    "rosa",
-    "sam",
-    "tara",
-]
+FIRST = "ada ben chloe dan emma finn grace hugo ines jan kira leo mia noah olga paul quinn rosa sam tara"
 ACCOUNTS = ["vision", "language", "physics", "climate", "biology"]
 NAMES = ("train-vit-large", "llama finetune", "eval", "jupyter", "md_equil", "wrf-2km", "preprocess", "sweep", "bash")
 WAITS = (
@@ -175,14 +154,13 @@ def _drains(nodes: list[Data]) -> Iterator[Data]:
 
 
 def _usage(gpus: int, people: list[tuple[str, str]], some: random.Random) -> Data:
-    days = []
+    days: list[Data] = []
     for place in range(30):
         weekend = (NOW - timedelta(days=30 - place)).weekday() > 4
         used = gpus * 24 * some.uniform(0.45, 0.6) if weekend else gpus * 24 * some.uniform(0.7, 0.95)
         day = (NOW - timedelta(days=30 - place)).date().isoformat()
-        days.append(
-            {"day": day, "cpu_hours": used * 15.2, "gpu_hours": used, "idle_gpu_hours": used * some.uniform(0.08, 0.3)}
-        )
+        idle = used * some.uniform(0.08, 0.3)
+        days.append({"day": day, "cpu_hours": used * 15.2, "gpu_hours": used, "idle_gpu_hours": idle})
     total = sum(day["gpu_hours"] for day in days)
     weights = [some.paretovariate(0.9) for _person in people]
     users = []

@@ -19,6 +19,7 @@ from .texts import (
     count_of,
     duration,
     expand,
+    hostlist_of,
     number,
     number_of,
     plural,
@@ -26,7 +27,6 @@ from .texts import (
     short,
     text_of,
     time_of,
-    visible,
 )
 
 LISTED = 500
@@ -124,7 +124,7 @@ def read_job(record: Mapping[str, Any]) -> Job | None:
         start=time_of(record, "start"),
         expected=time_of(record, "expected_start"),
         limit=number_of(record, "time_limit"),
-        nodes=visible(str(record.get("nodes") or "")),
+        nodes=hostlist_of(record, "nodes"),
         cpus=count_of(record, "cpus"),
         gpus=tuple(Gpus(text_of(some, "type", 24), count_of(some, "count")) for some in records_of(record, "gpus")),
         priority=number_of(record, "priority") or 0,

@@ -15,6 +15,7 @@ from .texts import (
     count_of,
     expand,
     fold,
+    hostlist_of,
     memory,
     natural,
     number,
@@ -218,7 +219,7 @@ def _cell(node: Node, uses: Sequence[Use], reason: str) -> Cell:
 def reasons_of_nodes(drains: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Why nodes are drained, by name."""
     return {
-        name: text_of(drain, "reason", SENTENCE) for drain in drains for name in expand(str(drain.get("nodes") or ""))
+        name: text_of(drain, "reason", SENTENCE) for drain in drains for name in expand(hostlist_of(drain, "nodes"))
     }
 
 

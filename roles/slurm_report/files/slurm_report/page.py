@@ -14,6 +14,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from .jobs import Queue, queue_of, read_job, rest_of, uses_of_nodes
 from .nodes import LEVELS, Grid, grid_of, read_node, reasons_of_nodes
 from .plots import HEIGHT
 from .privacy import Private, for_everybody, private
-from .texts import Time, number_of, text_of, time_of
+from .texts import Time, list_of, number_of, records_of, text_of, time_of
 from .upkeep import (
     Backup,
     Check,
@@ -96,8 +97,8 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
     made = time_of(data, "made")
     missing = gaps_of(data)
     parts = frozenset(gap.part for gap in missing)
-    jobs = [job for job in map(read_job, data.get("jobs") or []) if job]
-    nodes = [read_node(node) for node in data.get("nodes") or []]
+    jobs = [job for job in map(read_job, records_of(data, "jobs")) if job]
+    nodes = [read_node(node) for node in records_of(data, "nodes")]
     drains = drains_of(data, made)
     drift, updates = drift_of(data, made), updates_of(data)
     validation, backups = validation_of(data, made), backups_of(data, made)
@@ -113,19 +114,19 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
         release=text_of(data, "release", 24),
         made=made,
         old_after=int(OLD_AFTER * (number_of(data, "interval") or 0)) or OLD_AFTER_DAY,
-        hidden=Private() if admin else private(data.get("private") or []),
+        hidden=Private() if admin else private(list_of(data, "private")),
         missing=missing,
         missing_parts=parts,
         maintenance=maintenance_of(data, made),
         controllers=controllers_of(data),
         checks=checks if admin else [],
         nodes=grid_of(
-            nodes, uses_of_nodes(jobs, [node.name for node in nodes]), reasons_of_nodes(data.get("drains") or [])
+            nodes, uses_of_nodes(jobs, [node.name for node in nodes]), reasons_of_nodes(records_of(data, "drains"))
         ),
         queue=queue_of(jobs),
         drains=drains[:DRAINS],
         drains_note=rest_of(len(drains), DRAINS, "reason"),
-        usage=usage_of(data["usage"]) if data.get("usage") else None,
+        usage=usage_of(data["usage"]) if isinstance(data.get("usage"), Mapping) else None,
         drift=drift,
         versions=versions_of(data),
         updates=updates,
@@ -139,8 +140,9 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def render(page: Page) -> str:
-    """A page as HTML."""
+@cache
+def _template() -> tuple[jinja2.Template, str, str]:
+    """The template, the style and the script, which are those of all pages."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,
@@ -151,7 +153,12 @@ def render(page: Page) -> str:
     filters = {name: getattr(texts, name) for name in ("number", "hours", "plural", "short")}
     environment.filters.update(filters)
     style, script = ((HERE / name).read_text("utf-8") for name in ("style.css", "page.js"))
-    template = environment.get_template("page.html.j2")
+    return environment.get_template("page.html.j2"), style, script
+
+
+def render(page: Page) -> str:
+    """A page as HTML."""
+    template, style, script = _template()
     return template.render(
         page=page,
         style=Markup(style),

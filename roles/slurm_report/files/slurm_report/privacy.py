@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from .texts import list_of, records_of, text_of
+
 Record = Mapping[str, Any]
 
 PARTS = ("controllers", "nodes", "jobs", "drains", "usage", "maintenance")
@@ -49,6 +51,10 @@ def _kept(record: Record, names: str) -> dict[str, Any]:
     return {name: record.get(name) for name in names.split()}
 
 
+def _number(value: Any) -> float:
+    return value if isinstance(value, (int, float)) else 0
+
+
 def _node(node: Record, hidden: Private) -> Record:
     kept = _kept(node, "name state partitions cpus cpus_allocated memory memory_allocated gpus")
     return {**kept, "partitions": []} if hidden.partitions else kept
@@ -75,13 +81,13 @@ def _drain(drain: Record, hidden: Private) -> Record:
 def _usage(usage: Record, hidden: Private) -> Record:
     """What sreport and sshare show. Idle hours are for everybody as a sum of the cluster alone."""
     sums: dict[tuple[Any, Any], dict[str, Any]] = {}
-    for row in usage.get("users") or []:
-        account = None if hidden.accounts else row.get("account")
-        user = None if hidden.users else row.get("user")
+    for row in records_of(usage, "users"):
+        account = None if hidden.accounts else text_of(row, "account")
+        user = None if hidden.users else text_of(row, "user")
         fairshare = None if hidden.accounts or hidden.users else row.get("fairshare")
         found = sums.setdefault((account, user), {"account": account, "user": user, "fairshare": fairshare})
         for key in ("cpu_hours", "gpu_hours"):
-            found[key] = (found.get(key) or 0) + (row.get(key) or 0)
+            found[key] = _number(found.get(key)) + _number(row.get(key))
     rows = [] if hidden.accounts and hidden.users else [*sums.values()]
     return {**_kept(usage, "since until days"), "users": rows}
 
@@ -98,17 +104,17 @@ def _maintenance(reservation: Record, hidden: Private) -> Record | None:
 
 def for_everybody(data: Record) -> dict[str, Any]:
     """The data without what a user may not see."""
-    hidden = private(data.get("private") or [])
+    hidden = private(list_of(data, "private"))
     usage = data.get("usage")
-    reservations = [_maintenance(found, hidden) for found in data.get("maintenance") or []]
+    reservations = [_maintenance(found, hidden) for found in records_of(data, "maintenance")]
     return {
         **_kept(data, "version made interval cluster private"),
-        "controllers": [_kept(found, "place answers serves") for found in data.get("controllers") or []],
-        "nodes": [] if hidden.nodes else [_node(node, hidden) for node in data.get("nodes") or []],
-        "jobs": [] if hidden.jobs else [_job(job, hidden) for job in data.get("jobs") or []],
-        "drains": [] if hidden.nodes else [_drain(drain, hidden) for drain in data.get("drains") or []],
-        "usage": None if hidden.usage or not usage else _usage(usage, hidden),
+        "controllers": [_kept(found, "place answers serves") for found in records_of(data, "controllers")],
+        "nodes": [] if hidden.nodes else [_node(node, hidden) for node in records_of(data, "nodes")],
+        "jobs": [] if hidden.jobs else [_job(job, hidden) for job in records_of(data, "jobs")],
+        "drains": [] if hidden.nodes else [_drain(drain, hidden) for drain in records_of(data, "drains")],
+        "usage": None if hidden.usage or not isinstance(usage, Mapping) else _usage(usage, hidden),
         "maintenance": [found for found in reservations if found],
         # Why a part is missing may name hosts and commands.
-        "missing": [{"part": gap["part"]} for gap in data.get("missing") or [] if gap.get("part") in PARTS],
+        "missing": [{"part": gap["part"]} for gap in records_of(data, "missing") if gap.get("part") in PARTS],
     }

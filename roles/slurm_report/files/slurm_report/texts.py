@@ -20,6 +20,9 @@ NAME = 64
 SENTENCE = 400
 """Characters of a comment, a reason or a message that are shown."""
 
+LONGEST = 200_000
+"""Characters of a hostlist: MOST_HOSTS names of a usual length are folded to less."""
+
 MARKS = 2
 """Accents of one character; more of them would cover the lines above and below."""
 
@@ -56,10 +59,16 @@ def text_of(record: Mapping[str, Any], key: str, most: int = NAME) -> str:
     return "" if value is None else short(visible(str(value)[: 2 * most]), most)
 
 
+def hostlist_of(record: Mapping[str, Any], key: str) -> str:
+    """A hostlist of a record, for expand; empty if there is none."""
+    value = record.get(key)
+    return visible(value[:LONGEST]) if isinstance(value, str) else ""
+
+
 def number_of(record: Mapping[str, Any], key: str) -> float | None:
     """A number of a record; None if there is none."""
     value = record.get(key)
-    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e15 else None
+    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e15 else None  # not NaN
 
 
 def count_of(record: Mapping[str, Any], key: str) -> int:
@@ -69,12 +78,18 @@ def count_of(record: Mapping[str, Any], key: str) -> int:
 
 def records_of(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """The list of records that a record has; empty if there is none."""
-    return [item for item in record.get(key) or [] if isinstance(item, Mapping)]
+    return [item for item in list_of(record, key) if isinstance(item, Mapping)]
+
+
+def list_of(record: Mapping[str, Any], key: str) -> list[Any]:
+    """A list of a record; empty if there is none."""
+    value = record.get(key)
+    return value if isinstance(value, list) else []
 
 
 def texts_of(record: Mapping[str, Any], key: str) -> list[str]:
     """The list of texts that a record has; empty if there is none."""
-    return [short(visible(str(item)[: 2 * NAME]), NAME) for item in record.get(key) or []]
+    return [short(visible(str(item)[: 2 * NAME]), NAME) for item in list_of(record, key)]
 
 
 # -- Numbers ---------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from .texts import (
     count_of,
     expand,
     fold,
+    hostlist_of,
     number_of,
     plural,
     records_of,
@@ -36,9 +37,14 @@ NAMES = 120
 """Characters of a hostlist."""
 
 
-def hostlist_of(record: Mapping[str, Any], key: str, most: int = NAMES) -> str:
+def names_of(record: Mapping[str, Any], key: str) -> str:
     """A hostlist as it is shown."""
-    return short(visible(str(record.get(key) or "")), most)
+    return short(hostlist_of(record, key), NAMES)
+
+
+def size_of(record: Mapping[str, Any], key: str) -> int:
+    """How many names a hostlist has."""
+    return sum(1 for _name in expand(hostlist_of(record, key)))
 
 
 class Drain(NamedTuple):
@@ -63,7 +69,7 @@ class Drain(NamedTuple):
 
 def _drain(records: Sequence[Mapping[str, Any]], now: Time) -> Drain:
     """Records with one reason."""
-    names = [name for record in records for name in expand(str(record.get("nodes") or ""))]
+    names = [name for record in records for name in expand(hostlist_of(record, "nodes"))]
     times = sorted((time_of(record, "since") for record in records), key=lambda time: time.seconds)
     first = times[0] if times[0].iso and times[0] != times[-1] else Time()
     states = sorted({text_of(record, "state") for record in records})
@@ -126,7 +132,7 @@ class Drift(NamedTuple):
 def drift_of(data: Mapping[str, Any], now: Time) -> Drift | None:
     """Drift of the hosts; None if nobody has looked."""
     record = data.get("hosts")
-    if not record:
+    if not isinstance(record, Mapping):
         return None
     checked, hosts, kinds = time_of(record, "checked"), [], Counter[str]()
     for host in records_of(record, "hosts"):
@@ -177,8 +183,8 @@ def versions_of(data: Mapping[str, Any]) -> list[Version]:
         Version(
             text_of(record, "what"),
             text_of(record, "version", 80),
-            hostlist_of(record, "hosts"),
-            sum(1 for _name in expand(str(record.get("hosts") or ""))),
+            names_of(record, "hosts"),
+            size_of(record, "hosts"),
         )
         for record in records_of(data, "versions")
     ]
@@ -200,8 +206,8 @@ def updates_of(data: Mapping[str, Any]) -> list[Update]:
             bool(record.get("held")),
             text_of(record, "from", 80),
             text_of(record, "to", 80),
-            hostlist_of(record, "hosts"),
-            sum(1 for _name in expand(str(record.get("hosts") or ""))),
+            names_of(record, "hosts"),
+            size_of(record, "hosts"),
         )
         for record in records_of(data, "updates")
     ]
@@ -228,7 +234,7 @@ def _count(record: Mapping[str, Any], key: str) -> int:
 def validation_of(data: Mapping[str, Any], now: Time) -> Validation | None:
     """The last run of validate; None if there is none."""
     record = data.get("validation")
-    if not record:
+    if not isinstance(record, Mapping):
         return None
     finished = time_of(record, "finished")
     counts = [_count(record, key) for key in ("passed", "failed", "waiting")]
@@ -277,7 +283,7 @@ def maintenance_of(data: Mapping[str, Any], now: Time) -> list[Maintenance]:
             text_of(record, "name"),
             time_of(record, "start"),
             time_of(record, "end"),
-            hostlist_of(record, "nodes"),
+            names_of(record, "nodes"),
             text_of(record, "message", SENTENCE),
             time_of(record, "start").seconds <= now.seconds,
         )
