@@ -52,9 +52,12 @@ CONTRAST = """
 
 TOO_WIDE = """
 [...document.querySelectorAll("body *")]
-  .filter((element) => element.checkVisibility() && !element.closest("svg,.skip") && element.getBoundingClientRect().right > innerWidth + 1)
-  .slice(0, 5).map((element) => `${element.tagName}.${element.className} ${element.textContent.slice(0, 40)}`)
+  .filter((element) => element.checkVisibility() && !element.closest("svg,.skip"))
+  .filter((element) => element.getBoundingClientRect().right > innerWidth + 1)
+  .slice(0, 5)
+  .map((element) => `${element.tagName}.${element.className} ${element.textContent.slice(0, 40)}`)
 """
+"""Elements that leave the window to the right."""
 
 
 @pytest.fixture(name="browser", scope="module")
@@ -84,7 +87,7 @@ def pages_of_a_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(name="large", scope="module")
 def pages_of_a_large_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pages of 2,000 nodes; the number of jobs changes nothing that is drawn."""
-    return written(tmp_path_factory.mktemp("pages") / "large", report_data.cluster(2000, 3000, 1500, 400))
+    return written(tmp_path_factory.mktemp("pages") / "large", report_data.cluster(2000, 1200, 600, 400))
 
 
 @pytest.fixture(autouse=True)
@@ -116,9 +119,8 @@ def test_a_page_opens_without_complaints_and_requests(browser: Browser, pages: P
 
 def test_times_are_those_of_the_reader(browser: Browser, pages: Path) -> None:
     browser.open(pages / "admin.html")
-    found = browser.ask(
-        "(({textContent, title, dateTime}) => ({textContent, title, dateTime}))(document.querySelector('.alert time'))"
-    )
+    time = "document.querySelector('.alert time')"
+    found = {name: browser.ask(f"{time}.{name}") for name in ("textContent", "title", "dateTime")}
     at = datetime.fromisoformat(found["dateTime"])
     assert found["textContent"] == f"{at.astimezone(timezone(timedelta(hours=5.5))):%Y-%m-%d %H:%M}"
     assert found["title"] == f"{at:%Y-%m-%d %H:%M} +01:00"
@@ -128,7 +130,7 @@ def test_times_are_those_of_the_reader(browser: Browser, pages: Path) -> None:
 def test_an_old_page_warns(browser: Browser, pages: Path, tmp_path: Path) -> None:
     browser.open(pages / "index.html")
     assert browser.ask("document.getElementById('old').checkVisibility()") is False
-    data = report_data.cluster(nodes=2, jobs=2, running=1)
+    data = report_data.cluster(nodes=3, jobs=2, running=1)
     data["made"] = (datetime.now(timezone.utc) - timedelta(minutes=16)).isoformat()
     browser.open(written(tmp_path / "old", data) / "index.html")
     assert text_of(browser, "#old") == "This page is old: it was made 16 min ago, and may no longer be true."
@@ -148,14 +150,19 @@ def test_all_can_be_read_without_script(browser: Browser, pages: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("size", ["small", "large"])
-def test_a_phone_shows_all_without_a_horizontal_bar(
-    browser: Browser, pages: Path, large: Path, file: str, size: str
-) -> None:
+def test_a_phone_shows_all_without_a_horizontal_bar(browser: Browser, pages: Path, file: str) -> None:
     browser.look(**PHONE)
-    browser.open((pages if size == "small" else large) / file)
+    browser.open(pages / file)
     assert browser.complaints == []
     assert browser.ask(TOO_WIDE) == []
+    assert browser.ask("[document.documentElement.scrollWidth, innerWidth]") == [360, 360]
+
+
+def test_a_phone_shows_2000_nodes(browser: Browser, large: Path) -> None:
+    browser.look(**PHONE)
+    browser.open(large / "admin.html")
+    assert browser.complaints == []
+    assert browser.ask("document.querySelectorAll('.cells li').length") == 2000
     assert browser.ask("[document.documentElement.scrollWidth, innerWidth]") == [360, 360]
 
 
@@ -207,18 +214,17 @@ def test_the_keyboard_reaches_the_content_and_each_node(browser: Browser, pages:
     browser.press("ArrowRight")
     assert active(browser) == last
     # One stop for each group of nodes.
-    assert browser.ask(
-        "[...document.querySelectorAll('.cells')].every((list) => list.querySelectorAll('[tabindex=\"0\"]').length === 1)"
-    )
+    stops = "[...document.querySelectorAll('.cells')].map((list) => list.querySelectorAll('[tabindex=\"0\"]').length)"
+    assert {*browser.ask(stops)} == {1}
     browser.press("Tab")
     assert browser.ask("document.activeElement.closest('.group').className") == "group g-idle"
 
 
-def test_a_finger_shows_a_node(browser: Browser, large: Path) -> None:
+def test_a_finger_shows_a_node(browser: Browser, pages: Path) -> None:
     browser.look(**PHONE)
-    browser.open(large / "index.html")
+    browser.open(pages / "index.html")
     place = browser.ask("""(() => {
-      const cell = document.querySelectorAll('.cells li')[200];
+      const cell = document.querySelectorAll('.cells li')[7];
       cell.scrollIntoView({block: 'center'});
       const box = cell.getBoundingClientRect();
       return {x: box.x + 5, y: box.y + 5, text: cell.dataset.text.split('\\n')[0]};
@@ -257,9 +263,6 @@ def test_a_table_is_sorted_and_filtered(browser: Browser, pages: Path) -> None:
     browser.ask(f"{table}.tHead.rows[0].cells[5].querySelector('button').click()")
     gpus = [int(text.split()[0]) for text in browser.ask(cells % 5)]
     assert gpus == sorted(gpus)
-    browser.ask(
-        "(() => { const box = document.querySelector('#queue input'); box.value = 'olga GRES'; box.dispatchEvent(new Event('input')); })()"
-    )
     assert browser.complaints == []
 
 
@@ -268,10 +271,8 @@ def test_the_filter_counts(browser: Browser, pages: Path) -> None:
     box = "document.querySelector('#queue input')"
     browser.ask(f"{box}.focus()")
     browser.call("Input.insertText", text="OLGA")
-    shown = browser.ask(
-        f"[...{box}.closest('.filter').nextElementSibling.querySelectorAll('tbody tr')].filter((row) => row.checkVisibility())"
-        ".map((row) => row.cells[1].textContent)"
-    )
+    rows = f"[...{box}.closest('.filter').nextElementSibling.querySelectorAll('tbody tr')]"
+    shown = browser.ask(f"{rows}.filter((row) => row.checkVisibility()).map((row) => row.cells[1].textContent)")
     assert {*shown} == {"olga"}
     assert text_of(browser, "#queue output") == f"{len(shown)} of 100 lines here"
 
