@@ -92,7 +92,7 @@ ruff: $(ready)
 
 mypy: $(ready)
 	@mkdir -p $(dir $(typed)) && ln -sfn $(CURDIR) $(typed)
-	mypy $(typed)/plugins $(typed)/tests $(typed)/roles/*/files/*.py
+	mypy $(typed)/plugins $(typed)/tests $(typed)/roles/*/files/*.py $(typed)/roles/slurm_report/files/slurm_report
 	mypy --scripts-are-modules roles/slurm_metrics/files/slurm-*
 
 shellcheck:

@@ -115,7 +115,9 @@ def test_files_are_as_editorconfig_says() -> None:
             "trim_trailing_whitespace": any(line != line.rstrip() for line in lines),
             "indent_style": rules["indent_style"] == "space" and any(line.startswith("\t") for line in lines),
         }
-        wrong += [f"{path}: {rule}" for rule, is_wrong in found.items() if is_wrong and rules[rule] != "false"]
+        wrong += [
+            f"{path}: {rule}" for rule, is_wrong in found.items() if is_wrong and rules[rule] not in ("false", "unset")
+        ]
     assert wrong == []
 
 

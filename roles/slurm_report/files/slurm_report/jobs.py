@@ -1,0 +1,291 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The queue: who has what, what waits, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from .reasons import explain
+from .texts import (
+    NOTHING,
+    SENTENCE,
+    Time,
+    count_of,
+    duration,
+    expand,
+    hostlist_of,
+    number,
+    number_of,
+    plural,
+    records_of,
+    short,
+    text_of,
+    time_of,
+)
+
+LISTED = 500
+"""Jobs of a table. More would make the page slow to open, and nobody reads them."""
+
+PEOPLE = 100
+"""Users or accounts of a table."""
+
+WAITING = {"PENDING", "REQUEUE_HOLD", "REQUEUED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+ENDED = {
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "TIMEOUT",
+}
+
+
+class Gpus(NamedTuple):
+    """GPUs of one type."""
+
+    type: str
+    total: int
+
+
+class Job(NamedTuple):
+    """A line of squeue. tasks: how many jobs it stands for. gpus are those of one of them."""
+
+    id: str
+    tasks: int
+    user: str
+    account: str
+    partition: str
+    name: str
+    word: str
+    reason: str
+    submit: Time
+    start: Time
+    expected: Time
+    limit: float | None
+    nodes: str
+    cpus: int
+    gpus: tuple[Gpus, ...]
+    priority: float
+    waits: bool
+
+    @property
+    def gpu_count(self) -> int:
+        """The GPUs of one job."""
+        return sum(some.total for some in self.gpus)
+
+    @property
+    def wanted(self) -> str:
+        """The GPUs in words: `4 h100`."""
+        return ", ".join(f"{some.total} {some.type}".strip() for some in self.gpus if some.total) or NOTHING
+
+    @property
+    def place(self) -> str:
+        """The nodes as a cell shows them."""
+        return short(self.nodes, 60) or NOTHING
+
+    @property
+    def time_limit(self) -> str:
+        """The limit of its time in words."""
+        return duration(self.limit) if self.limit is not None else "none"
+
+    @property
+    def why(self) -> str:
+        """Why it waits, in plain words; empty if there are none."""
+        found = explain(self.reason)
+        return "" if found == self.reason else found
+
+
+def read_job(record: Mapping[str, Any]) -> Job | None:
+    """A job of the data; None if it has ended."""
+    state = text_of(record, "state").split("+")[0].split(" ")[0].upper()
+    if state in ENDED:
+        return None
+    reason = text_of(record, "reason", SENTENCE)
+    return Job(
+        id=text_of(record, "id", 40),
+        tasks=max(1, count_of(record, "array_tasks")),
+        user=text_of(record, "user"),
+        account=text_of(record, "account"),
+        partition=text_of(record, "partition"),
+        name=text_of(record, "name"),
+        word=state,
+        reason=reason,
+        submit=time_of(record, "submit"),
+        start=time_of(record, "start"),
+        expected=time_of(record, "expected_start"),
+        limit=number_of(record, "time_limit"),
+        nodes=hostlist_of(record, "nodes"),
+        cpus=count_of(record, "cpus"),
+        gpus=tuple(Gpus(text_of(some, "type", 24), count_of(some, "count")) for some in records_of(record, "gpus")),
+        priority=number_of(record, "priority") or 0,
+        waits=state in WAITING,
+    )
+
+
+class Share(NamedTuple):
+    """What a user or an account has and wants."""
+
+    name: str
+    running: int = 0
+    gpus: int = 0
+    cpus: int = 0
+    waiting: int = 0
+    gpus_wanted: int = 0
+
+
+class Reason(NamedTuple):
+    """Why jobs wait: Slurm's word, plain words, how many jobs, the GPUs that they want."""
+
+    word: str
+    why: str
+    jobs: int
+    gpus: int
+
+
+class Queue(NamedTuple):
+    """The jobs as the page shows them. The notes say what a table leaves out; empty if it has everything."""
+
+    running: int
+    waiting: int
+    gpus_wanted: int
+    listed_running: Sequence[Job]
+    listed_waiting: Sequence[Job]
+    running_note: str
+    waiting_note: str
+    reasons: Sequence[Reason]
+    reasons_note: str
+    users: Sequence[Share]
+    users_note: str
+    accounts: Sequence[Share]
+    accounts_note: str
+
+
+def rest_of(count: int, shown: int, one: str, more: str = "") -> str:
+    """A note on what a table leaves out."""
+    return f"and {plural(count - shown, one, more)} more" if count > shown else ""
+
+
+def _shares(jobs: Iterable[Job], name_of: Callable[[Job], str]) -> list[Share]:
+    """What each user or account has, from the one with the most GPUs and CPUs."""
+    counts: dict[str, list[int]] = {}
+    for job in jobs:
+        name = name_of(job)
+        if not name:
+            continue
+        found = counts.setdefault(name, [0] * 5)
+        if job.waits:
+            found[3] += job.tasks
+            found[4] += job.tasks * job.gpu_count
+        else:
+            found[0] += job.tasks
+            found[1] += job.tasks * job.gpu_count
+            found[2] += job.tasks * job.cpus
+    shares = [Share(name, *values) for name, values in counts.items()]
+    return sorted(shares, key=lambda share: (-share.gpus, -share.cpus, -share.gpus_wanted, -share.waiting, share.name))
+
+
+def _shares_note(shares: Sequence[Share], what: str) -> str:
+    """What the table of shares leaves out."""
+    rest = shares[PEOPLE:]
+    if not rest:
+        return ""
+    running, waiting = sum(share.running for share in rest), sum(share.waiting for share in rest)
+    return f"{rest_of(len(shares), PEOPLE, what)}, with {number(running)} running and {number(waiting)} waiting jobs"
+
+
+def _reasons(jobs: Iterable[Job]) -> list[Reason]:
+    """Why jobs wait, from the most frequent reason. Words after the first are names of nodes."""
+    counts: Counter[str] = Counter()
+    gpus: Counter[str] = Counter()
+    for job in jobs:
+        word = job.reason.split(",")[0].split(" ")[0] or "None"
+        counts[word] += job.tasks
+        gpus[word] += job.tasks * job.gpu_count
+    found = [Reason(short(word, 64), explain(word), count, gpus[word]) for word, count in counts.items()]
+    return sorted(found, key=lambda reason: (-reason.jobs, reason.word))
+
+
+def queue_of(jobs: Sequence[Job]) -> Queue:
+    """The queue of all jobs."""
+    running = sorted(
+        (job for job in jobs if not job.waits), key=lambda job: (-job.gpu_count, -job.cpus, job.start.seconds)
+    )
+    waiting = sorted((job for job in jobs if job.waits), key=lambda job: (-job.priority, job.submit.seconds))
+    users, accounts = _shares(jobs, attrgetter("user")), _shares(jobs, attrgetter("account"))
+    reasons = _reasons(waiting)
+    lines = "line of the queue", "lines of the queue"
+    return Queue(
+        running=sum(job.tasks for job in running),
+        waiting=sum(job.tasks for job in waiting),
+        gpus_wanted=sum(job.tasks * job.gpu_count for job in waiting),
+        listed_running=running[:LISTED],
+        listed_waiting=waiting[:LISTED],
+        running_note=rest_of(len(running), LISTED, *lines),
+        waiting_note=rest_of(len(waiting), LISTED, *lines),
+        reasons=reasons[:PEOPLE],
+        reasons_note=rest_of(len(reasons), PEOPLE, "reason"),
+        users=users[:PEOPLE],
+        users_note=_shares_note(users, "user"),
+        accounts=accounts[:PEOPLE],
+        accounts_note=_shares_note(accounts, "account"),
+    )
+
+
+# -- On a node -------------------------------------------------------------------------------------------------------
+
+USERS_OF_NODE = 6
+JOBS_OF_USER = 4
+
+
+class Use(NamedTuple):
+    """What a user has on a node."""
+
+    user: str
+    jobs: Sequence[str]
+    gpus: int
+
+
+def uses_of_nodes(jobs: Iterable[Job], known: Iterable[str]) -> dict[str, list[Use]]:
+    """Who uses which node, the user of the most GPUs first.
+
+    A job's GPUs are shared out evenly to its nodes, since the data have only their sum.
+    """
+    found: dict[str, dict[str, list[Any]]] = {name: {} for name in known}
+    for job in jobs:
+        if job.waits or not job.nodes:
+            continue
+        names = list(expand(job.nodes))
+        gpus = job.gpu_count // max(1, len(names))
+        for name in names:
+            if name in found:
+                use = found[name].setdefault(job.user, [[], 0])
+                use[0].append(job.id)
+                use[1] += gpus
+    return {
+        name: sorted(
+            (Use(user, ids, gpus) for user, (ids, gpus) in users.items()), key=lambda use: (-use.gpus, use.user)
+        )
+        for name, users in found.items()
+    }
+
+
+def use_lines(uses: Sequence[Use]) -> list[str]:
+    """Who uses a node, in words: `alice: 4 GPUs, jobs 12, 13`."""
+    lines = []
+    for use in uses[:USERS_OF_NODE]:
+        ids = ", ".join(islice(use.jobs, JOBS_OF_USER))
+        more = f" and {len(use.jobs) - JOBS_OF_USER} more" if len(use.jobs) > JOBS_OF_USER else ""
+        gpus = f"{plural(use.gpus, 'GPU')}, " if use.gpus else ""
+        jobs = f"{gpus}{'job' if len(use.jobs) == 1 else 'jobs'} {ids}{more}"
+        lines.append(f"{use.user}: {jobs}" if use.user else jobs)
+    return [*lines, *filter(None, [rest_of(len(uses), USERS_OF_NODE, "user")])]

@@ -1,0 +1,196 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Make the page from its data: index.html for everybody, admin.html for administrators.
+
+docs/design/report.md of the collection has the data. All texts in them are those of users and hosts: each is made
+visible and short where it is read (texts.py), Jinja2 escapes it, and the Content-Security-Policy of the page allows no
+other style and script than its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+from markupsafe import Markup
+
+from . import texts
+from .jobs import Queue, queue_of, read_job, rest_of, uses_of_nodes
+from .nodes import LEVELS, Grid, grid_of, read_node, reasons_of_nodes
+from .plots import HEIGHT
+from .privacy import Private, for_everybody, private
+from .texts import Time, list_of, number_of, records_of, text_of, time_of
+from .upkeep import (
+    Backup,
+    Check,
+    Controller,
+    Drain,
+    Drift,
+    Gap,
+    Maintenance,
+    Update,
+    Validation,
+    Version,
+    backup_check,
+    backups_of,
+    controllers_of,
+    drains_of,
+    drift_check,
+    drift_of,
+    gaps_of,
+    maintenance_of,
+    updates_check,
+    updates_of,
+    validation_check,
+    validation_of,
+    versions_of,
+)
+from .usage import Usage, usage_of
+
+HERE = Path(__file__).parent
+
+DRAINS = 100
+"""Reasons of drained nodes that are listed."""
+
+OLD_AFTER = 3
+"""Intervals after which a page is old."""
+
+OLD_AFTER_DAY = 86400
+"""Seconds after which a page is old that nothing makes again."""
+
+
+class Page(NamedTuple):
+    """All that a page shows. hidden: what PrivateData hides on it. old_after: seconds."""
+
+    admin: bool
+    cluster: str
+    release: str
+    made: Time
+    old_after: int
+    hidden: Private
+    missing: Sequence[Gap]
+    missing_parts: frozenset[str]
+    maintenance: Sequence[Maintenance]
+    controllers: Sequence[Controller]
+    checks: Sequence[Check]
+    nodes: Grid
+    queue: Queue
+    drains: Sequence[Drain]
+    drains_note: str
+    usage: Usage | None
+    drift: Drift | None
+    versions: Sequence[Version]
+    updates: Sequence[Update]
+    validation: Validation | None
+    backups: Sequence[Backup]
+
+
+def page_of(data: Mapping[str, Any], admin: bool) -> Page:
+    """The content of one page. data: already without what its readers may not see."""
+    made = time_of(data, "made")
+    missing = gaps_of(data)
+    parts = frozenset(gap.part for gap in missing)
+    jobs = [job for job in map(read_job, records_of(data, "jobs")) if job]
+    nodes = [read_node(node) for node in records_of(data, "nodes")]
+    drains = drains_of(data, made)
+    drift, updates = drift_of(data, made), updates_of(data)
+    validation, backups = validation_of(data, made), backups_of(data, made)
+    checks = [
+        drift_check(drift),
+        updates_check(updates, "updates" in parts),
+        validation_check(validation),
+        backup_check(backups),
+    ]
+    return Page(
+        admin=admin,
+        cluster=text_of(data, "cluster") or "cluster",
+        release=text_of(data, "release", 24),
+        made=made,
+        old_after=int(OLD_AFTER * (number_of(data, "interval") or 0)) or OLD_AFTER_DAY,
+        hidden=Private() if admin else private(list_of(data, "private")),
+        missing=missing,
+        missing_parts=parts,
+        maintenance=maintenance_of(data, made),
+        controllers=controllers_of(data),
+        checks=checks if admin else [],
+        nodes=grid_of(
+            nodes, uses_of_nodes(jobs, [node.name for node in nodes]), reasons_of_nodes(records_of(data, "drains"))
+        ),
+        queue=queue_of(jobs),
+        drains=drains[:DRAINS],
+        drains_note=rest_of(len(drains), DRAINS, "reason"),
+        usage=usage_of(data["usage"]) if isinstance(data.get("usage"), Mapping) else None,
+        drift=drift,
+        versions=versions_of(data),
+        updates=updates,
+        validation=validation,
+        backups=backups,
+    )
+
+
+def _hash(text: str) -> str:
+    """A text's hash as a Content-Security-Policy has it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _template() -> tuple[jinja2.Template, str, str]:
+    """The template, the style and the script, which are those of all pages."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = {name: getattr(texts, name) for name in ("number", "hours", "plural", "short")}
+    environment.filters.update(filters)
+    style, script = ((HERE / name).read_text("utf-8") for name in ("style.css", "page.js"))
+    return environment.get_template("page.html.j2"), style, script
+
+
+def render(page: Page) -> str:
+    """A page as HTML."""
+    template, style, script = _template()
+    return template.render(
+        page=page,
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        levels=LEVELS,
+        plot_height=HEIGHT,
+        nothing=texts.NOTHING,
+    )
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """Replace a file; a reader sees the old one or the new one. Its group is that of the directory's setgid bit."""
+    new = path.with_name(f".{path.name}.new")
+    if os.path.lexists(new):
+        os.unlink(new)
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(file, "w", encoding="utf-8") as stream:
+            os.fchmod(stream.fileno(), mode)
+            stream.write(text)
+        os.replace(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+
+
+def write_pages(data: Mapping[str, Any], directory: Path) -> None:
+    """Write index.html for everybody (mode 0644) and admin.html for administrators (mode 0640).
+
+    data: as docs/design/report.md has it. OSError: a file cannot be written; the old one stays.
+    """
+    _write(directory / "index.html", render(page_of(for_everybody(data), admin=False)), 0o644)
+    _write(directory / "admin.html", render(page_of(data, admin=True)), 0o640)

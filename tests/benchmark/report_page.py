@@ -1,0 +1,96 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measure the page of 2,000 nodes and 50,000 jobs, of which 10,000 run: its making, its size, and Chromium with it.
+
+usage: python report_page.py [ROUNDS]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PLACES = (ROOT / "tests/unit", ROOT / "roles/slurm_report/files")
+sys.path[:0] = map(str, PLACES)
+
+import report_data  # noqa: E402: the path comes first
+from browser import Browser, find_program  # noqa: E402
+
+MAKE = """
+import json, resource, sys, time
+from pathlib import Path
+started, begun = time.monotonic(), time.process_time()
+data = json.loads(Path(sys.argv[1]).read_text())
+from slurm_report import page
+page.write_pages(data, Path(sys.argv[2]))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps([time.monotonic() - started, time.process_time() - begun, peak]))
+"""
+OPENED = """
+new Promise((done) => setTimeout(() => {
+  const [opened] = performance.getEntriesByType("navigation");
+  const paint = performance.getEntriesByType("paint").find((entry) => entry.name === "first-contentful-paint");
+  done([opened.loadEventEnd, paint?.startTime ?? null]);
+}, 300))
+"""
+
+
+def made(data: Path, directory: Path) -> list[float]:
+    """Seconds, processor seconds and MiB of a process that reads the data and writes both pages."""
+    environment = {**os.environ, "PYTHONPATH": str(PLACES[1])}
+    command = [sys.executable, "-c", MAKE, str(data), str(directory)]
+    found: list[float] = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+    return found
+
+
+def opened(browser: Browser, file: Path, **look: Any) -> list[float | None]:
+    """Milliseconds from the start to the end of the load event, and to the first paint."""
+    browser.look(**look)
+    browser.open(file)
+    found: list[float | None] = browser.ask(OPENED)
+    return found
+
+
+def shown(values: list[float | None], unit: str) -> str:
+    """The median and all values."""
+    known = [value for value in values if value is not None]
+    digits = 0 if unit != "s" else 2
+    texts = ", ".join(f"{value:.{digits}f}" for value in known)
+    return f"{median(known):.{digits}f} {unit} ({texts})" if known else "not measured"
+
+
+def main(rounds: int) -> None:
+    """Print what was measured."""
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        data = directory / "data.json"
+        data.write_text(json.dumps(report_data.large()))
+        print(f"data         {data.stat().st_size / 2**20:.1f} MiB")
+        found = [made(data, directory) for _round in range(rounds)]
+        for title, values, unit in zip(("elapsed", "processor", "memory"), zip(*found), ("s", "s", "MiB")):
+            print(f"{title:12} {shown(list(values), unit)}")
+        for file in ("index.html", "admin.html"):
+            print(f"{file:12} {(directory / file).stat().st_size / 2**20:.2f} MiB")
+        program = find_program()
+        if program is None:
+            sys.exit("there is no Chromium")
+        with Browser(program, directory / "profile") as browser:
+            looks: dict[str, dict[str, Any]] = {"desktop": {}, "phone": {"width": 360, "height": 740, "touch": True}}
+            for title, look in looks.items():
+                times = [opened(browser, directory / "admin.html", **look) for _round in range(rounds)]
+                print(f"{title:12} load event {shown([load for load, _paint in times], 'ms')}")
+                print(f"{title:12} first paint {shown([paint for _load, paint in times], 'ms')}")
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
