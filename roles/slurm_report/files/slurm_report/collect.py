@@ -600,7 +600,9 @@ class Collection:
         has_gpus = "gres/gpu" in config.get("AccountingStorageTRES", "")
         knows_idle = has_gpus and Path(GPU_HOURS).exists()
         if has_gpus and not knows_idle:
-            self.lack("usage.idle_gpu_hours", "idle GPU hours are known on controllers of a cluster with the key monitoring")
+            self.lack(
+                "usage.idle_gpu_hours", "idle GPU hours are known on controllers of a cluster with the key monitoring"
+            )
         days = days_until(date.fromtimestamp(self.now))
         keeps, path = bool(self.settings.get("keep")), STATE / "usage.json"
         of = [config.get("ClusterName"), days[-1].isoformat(), has_gpus, knows_idle]
