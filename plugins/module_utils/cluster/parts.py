@@ -18,8 +18,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     keys,
     mail_key,
     monitoring_key,
-    report_key,
     package_source,
+    report_key,
     schema,
     storage_key,
 )

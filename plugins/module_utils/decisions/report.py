@@ -10,7 +10,7 @@ import json
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,8 @@ def objections(host: RunHost) -> list[str]:
 def _objections(host: RunHost) -> Iterator[str]:
     if not host.within("slurm_controller", "slurm_login"):
         yield (
-            f"slurm_report.host: found {host.name}, allowed: a controller or a login host, since the page needs Slurm's "
-            "commands"
+            f"slurm_report.host: found {host.name}, allowed: a controller or a login host, since the page needs "
+            "Slurm's commands"
         )
     tls = host.flag(ROLE, "slurm_report_tls")
     certificate, key = (host.option(ROLE, f"slurm_report_{name}") for name in ("certificate", "key"))
@@ -256,7 +256,7 @@ def front_files(host: RunHost) -> list[File]:
     text = host.text(
         ROLE,
         "front.conf.j2",
-        access=found,
+        access=asdict(found),
         cluster=host["slurm_cluster_name"],
         directory=ACCESS,
         listen=listening(host),

@@ -51,15 +51,17 @@ def unpack(text: str) -> str:
     return content.decode(errors="replace")
 
 
-def read_data(path: Path, hosts: Path | None) -> dict[str, Any]:
-    """The data of a file, with what report.yml has found on the hosts.
+def read_data(path: Path | None, hosts: Path | None) -> dict[str, Any]:
+    """The data of a file, or of standard input, with what report.yml has found on the hosts.
 
     Raises:
         PagesError: a file is missing or has something else.
     """
     data = _read(path)
     if data.get("version") != collect.VERSION:
-        raise PagesError(f"{path}: the version is {data.get('version')!r}, allowed: {collect.VERSION}")
+        raise PagesError(
+            f"{path or 'standard input'}: the version is {data.get('version')!r}, allowed: {collect.VERSION}"
+        )
     if hosts:
         collect.add_hosts(data, _read(hosts))
         missing = [row for row in data.get("missing") or [] if data.get(row.get("part")) is None]
@@ -67,14 +69,14 @@ def read_data(path: Path, hosts: Path | None) -> dict[str, Any]:
     return data
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path | None) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = (path.read_text(encoding="utf-8") if path else sys.stdin.read()).strip()
         found = json.loads(text if text.startswith("{") else unpack(text))
     except (OSError, ValueError, PagesError) as error:
-        raise PagesError(f"{path}: {error}") from error
+        raise PagesError(f"{path or 'standard input'}: {error}") from error
     if not isinstance(found, dict):
-        raise PagesError(f"{path}: found no object of JSON")
+        raise PagesError(f"{path or 'standard input'}: found no object of JSON")
     return found
 
 
@@ -136,7 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("collect", help="print the data as JSON (slurm-report collect --help)", add_help=False)
     pages = commands.add_parser("pages", help="write index.html and admin.html")
-    pages.add_argument("--data", type=Path, required=True, metavar="FILE", help="what `collect` has printed")
+    pages.add_argument(
+        "--data", type=Path, required=True, metavar="FILE", help="what `collect` has printed; - for standard input"
+    )
     pages.add_argument("--hosts", type=Path, metavar="FILE", help="what the playbook report has found on the hosts")
     pages.add_argument("--output", type=Path, required=True, metavar="DIR", help="a directory")
     commands.add_parser("update", help="collect the data, and replace the pages that nginx serves")
@@ -144,7 +148,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "update":
             return update()
-        write_pages(read_data(options.data, options.hosts), options.output)
+        # The page for administrators has what others may not see.
+        os.umask(0o077)
+        write_pages(read_data(None if str(options.data) == "-" else options.data, options.hosts), options.output)
+        (options.output / "index.html").chmod(0o644)
     except (PagesError, collect.CollectError, OSError) as error:
         print(f"slurm-report: {error}", file=sys.stderr)
         return 1
