@@ -79,7 +79,8 @@ def limit_error(host: RunHost, playbook: str) -> str:
     if playbook == "doctor" and not controllers:
         return "The inventory has no host in the group slurm_controller, and only controllers know the nodes' states."
     clients = [*host.members("slurm_login"), *controllers][:1]
-    needed = {"backup": controllers, "doctor": controllers, "validate": clients, "warm_up": clients}.get(playbook, [])
+    of_controllers = dict.fromkeys(("backup", "doctor", "report"), controllers)
+    needed = {**of_controllers, "validate": clients, "warm_up": clients}.get(playbook, [])
     if not needed or {*needed} & {*host.all_play_hosts}:
         return ""
     limit = f"{host.get('ansible_limit') or ''},{needed[0]}"

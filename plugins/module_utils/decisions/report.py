@@ -126,7 +126,7 @@ def password_lines(host: RunHost) -> dict[int, str]:
     content = host.content(str(password_path(host)))
     if content is None:
         raise ValueError(f"slurm_report.password_file: {password_path(host)} is missing")
-    lines = content.decode(errors="replace").splitlines()
+    lines = content.decode(errors="replace").split("\n")
     return {number: line.strip() for number, line in enumerate(lines, 1) if line.strip() and line[0] != "#"}
 
 
@@ -222,7 +222,7 @@ def settings(name: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Access:
+class PageAccess:
     """Who opens which page."""
 
     users: bool
@@ -235,14 +235,14 @@ class Access:
     """For a proxy: expressions for the names of those who open the page for administrators. Else the names."""
 
 
-def access(host: RunHost) -> Access:
+def access(host: RunHost) -> PageAccess:
     """Who opens which page."""
     report = host["slurm_report"]
     proxy, names = report["proxy"], list(report["administrators"])
     header = proxy["header"].lower().replace("-", "_") if proxy else ""
     # Without an expression, nginx would compare without the case of letters, and has names with another meaning.
     expressions = [f"~^{re.escape(name)}$" for name in names]
-    return Access(
+    return PageAccess(
         users=bool(report["password_file"]),
         header=f"$http_{header}" if header else "",
         proxy=proxy["address"] if proxy else "",
@@ -316,7 +316,7 @@ def listening(host: RunHost) -> str:
 
 
 @dataclass(frozen=True)
-class Removal:
+class PageRemoval:
     """Options of slurm_host_cleanup."""
 
     services: list[str]
@@ -346,9 +346,9 @@ def keeps_nginx(host: RunHost) -> bool:
     return NGINX_RECORD not in host.facts["files"] or host.name == host["slurm_registry"]
 
 
-def removal(host: RunHost) -> Removal:
+def removal(host: RunHost) -> PageRemoval:
     """What the host loses."""
-    return Removal(
+    return PageRemoval(
         services=[TIMER],
         packages=[] if keeps_nginx(host) else ["nginx"],
         secrets=[SETTINGS, *([NGINX_RECORD] if keeps_nginx(host) else [])],

@@ -307,6 +307,7 @@ def result(host: RunHost, hosts: Mapping[str, Any]) -> Row:
     """
     rows = hosts["hosts"]
     return {
+        "checked": hosts["checked"],
         "hosts": len(rows),
         "reached": sum(row["reached"] for row in rows),
         "differences": {row["name"]: row["differences"] for row in rows if row["differences"]},

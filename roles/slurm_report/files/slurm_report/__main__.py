@@ -64,8 +64,7 @@ def read_data(path: Path | None, hosts: Path | None) -> dict[str, Any]:
         )
     if hosts:
         collect.add_hosts(data, _read(hosts))
-        missing = [row for row in data.get("missing") or [] if data.get(row.get("part")) is None]
-        data["missing"] = missing
+    data["missing"] = [row for row in data.get("missing") or [] if data.get(row.get("part")) is None]
     return data
 
 
@@ -113,6 +112,12 @@ def serve(made: Path) -> None:
         new.rename(target)
 
 
+def summary(data: dict[str, Any]) -> dict[str, Any]:
+    """How much the pages have, and what they lack."""
+    counts = {part: None if data.get(part) is None else len(data[part]) for part in ("nodes", "jobs", "drains")}
+    return {**counts, "missing": data["missing"]}
+
+
 def update() -> int:
     """Collect the data, and replace the pages. Returns the exit status."""
     settings = {**collect.read_settings(None), "keep": True}
@@ -150,8 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return update()
         # The page for administrators has what others may not see.
         os.umask(0o077)
-        write_pages(read_data(None if str(options.data) == "-" else options.data, options.hosts), options.output)
+        data = read_data(None if str(options.data) == "-" else options.data, options.hosts)
+        write_pages(data, options.output)
         (options.output / "index.html").chmod(0o644)
+        print(json.dumps(summary(data)))
     except (PagesError, collect.CollectError, OSError) as error:
         print(f"slurm-report: {error}", file=sys.stderr)
         return 1
