@@ -68,7 +68,8 @@ def test_a_page_with_tls_needs_its_files(tmp_path: Path) -> None:
     for off in (False, "false", "no"):
         assert report.objections(login(slurm_report_tls=off)) == []
     for name in ("tls.crt", "tls.key"):
-        (tmp_path / name).touch(mode=0o640)
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0o640)
     own = {"slurm_report_certificate": str(tmp_path / "tls.crt"), "slurm_report_key": str(tmp_path / "tls.key")}
     assert report.objections(login(**own)) == [
         f"slurm_report_key: found {tmp_path}/tls.key with mode 640, allowed: 600 or 400"
