@@ -14,11 +14,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.action.host_clock import ActionModule as WithClock
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import questions, requirements, stages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    questions,
+    report_hosts,
+    requirements,
+    stages,
+)
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost
 
 QUESTIONS: Mapping[str, Callable[[TemplatedHost], dict[str, Any]]] = {
     "site": questions.questions,
+    "report": questions.questions,
     "lists": lambda host: questions.questions(host, update_lists=True),
     "role": questions.role_questions,
     "cluster": questions.cluster_questions,
@@ -35,11 +41,14 @@ class ActionModule(WithClock):
         if purpose:
             self._task.args = QUESTIONS[purpose](TemplatedHost(variables, self._templar, self._loader))
         result = super().run(tmp, task_vars)
-        if purpose not in ("site", "lists") or "slurm_host" not in result.get("ansible_facts", {}):
+        if purpose not in ("site", "lists", "report") or "slurm_host" not in result.get("ansible_facts", {}):
             return result
         host = TemplatedHost({**variables, "__slurm_facts": result}, self._templar, self._loader)
         objections = requirements.objections(host)
         needed = [] if objections else stages.stages(host)
+        if purpose == "report":
+            told = {"objections": objections, "stages": needed, "drift": report_hosts.own(host, objections)}
+            return {**result, **told}
         return {**self._grouped(needed, variables), **result, "objections": objections, "stages": needed}
 
     def _grouped(self, needed: list[str], task_vars: dict[str, Any]) -> dict[str, Any]:

@@ -20,10 +20,11 @@ options:
       - For the roles of this collection, instead of the other options. The control host derives from the variables of
         the host what they have to know.
       - With V(site) and V(lists), it also decides what the host needs, and puts it into groups C(slurm_needs_STAGE).
-        With V(lists), apt downloads its lists of packages first. V(role) is for a role that is used alone, V(cluster)
+        With V(lists), apt downloads its lists of packages first. With V(report), it decides without groups, and tells
+        what is different from the cluster file. V(role) is for a role that is used alone, V(cluster)
         only finds out whether the host belongs to another cluster.
     type: str
-    choices: ["", site, lists, role, cluster]
+    choices: ["", site, lists, report, role, cluster]
     default: ""
   packages:
     description: Packages to find, by name.

@@ -39,6 +39,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     monitoring_key,
     people_key,
     public_keys,
+    report_key,
     schema,
     storage_key,
 )
@@ -281,6 +282,9 @@ TYPES: dict[Callable[..., Any], Schema] = {
     mail_key.tls: {"enum": [*mail_key.TLS]},
     mail_key.user: TEXT,
     monitoring_key.retention: {"type": "string", "pattern": "^[0-9]+[ywdhms]"},
+    report_key.address: TEXT,
+    report_key.header: {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9-]*$"},
+    report_key.users: list_of(TEXT),
     job_scripts.script_name: TEXT,
     job_scripts.script: {"type": "string", "pattern": "^#!"},
     job_scripts.on_failure: {"enum": [*job_scripts.FAILURES]},
@@ -458,6 +462,12 @@ def document() -> Schema:
         "backup": kind_of(backup_key.BACKUP, "backup", {"keep": kind_of(backup_key.KEEP, "backup")}),
         "mail": kind_of(mail_key.MAIL, "mail"),
         "monitoring": {"anyOf": [matching(schema.NAME), kind_of(monitoring_key.MONITORING, "monitoring")]},
+        "report": {
+            "anyOf": [
+                matching(schema.NAME),
+                kind_of(report_key.REPORT, "report", {"proxy": kind_of(report_key.PROXY, "report")}),
+            ]
+        },
         "prologs": script,
         "epilogs": script,
         "firewall": kind_of(

@@ -101,6 +101,8 @@ PLACES: dict[str, str] = {
     "roles/job_tools/files/sbuild.sh": AS_USER,
     "roles/pyxis/files/proof.sh": RANDOM,
     "roles/slurm_health/files/checks/filesystems": RANDOM,
+    "roles/slurm_report/files/slurm_report/__main__.py": f"{ROOTS}; {RANDOM}",
+    "roles/slurm_report/files/slurm_report/collect.py": ROOTS,
     "roles/slurmctld/templates/job_script.sh.j2": f"{ROOTS}; {RANDOM}",
     "roles/slurmctld/templates/logrotate.j2": "test_log_of_slurm",
     "roles/validate/templates/mpi.sh.j2": RANDOM,
@@ -127,7 +129,7 @@ def writes(source: str) -> bool:
 
 def test_the_list_has_every_program_that_writes() -> None:
     python = [*(ROOT / "plugins/modules").rglob("*.py"), *(ROOT / "plugins/module_utils").rglob("*.py")]
-    python += ROOT.glob("roles/*/files/*.py")
+    python += [*ROOT.glob("roles/*/files/*.py"), *ROOT.glob("roles/*/files/*/*.py")]
     found = {str(path.relative_to(ROOT)) for path in python if writes(path.read_text())}
     words = ("mkdir", "install -d", "mktemp", "chown", "rm -rf", "copytruncate", "flock")
     shell = [*ROOT.glob("roles/*/files/**/*"), *ROOT.glob("roles/*/templates/*.j2")]

@@ -228,12 +228,21 @@ def firewall_plans(
     groups = _groups(members, variables)
     listening = _listening(variables)
     readers = (variables.get("slurm_monitoring") or {}).get("readers") or []
-    sets = {**_sets(firewall, groups, variables["slurm_addresses"]), "readers": _split_by_version(readers)}
+    report = variables.get("slurm_report") or {}
+    sets = {
+        **_sets(firewall, groups, variables["slurm_addresses"]),
+        "readers": _split_by_version(readers),
+        "report_readers": _split_by_version(report_readers(report)),
+    }
     numbers: dict[tuple[Rule, ...], int] = {}
     plans: list[dict[str, Any]] = []
     of = {}
     for host in members["all"]:
-        rules = (*_rules(host, firewall, groups, listening), *_rules_of_monitoring(host, groups, listening, readers))
+        rules = (
+            *_rules(host, firewall, groups, listening),
+            *_rules_of_monitoring(host, groups, listening, readers),
+            *_rules_of_report(host, report, variables.get("slurm_report_port")),
+        )
         if rules not in numbers:
             numbers[rules] = len(plans)
             plans.append(_plan(rules, sets, layout))
@@ -338,6 +347,18 @@ def _rules_of_monitoring(
         yield Rule("Prometheus", ("controllers",), str(PROMETHEUS))
     if host in groups["monitoring"] and readers:
         yield Rule("Prometheus and alertmanager", ("readers",), f"{PROMETHEUS},{ALERTMANAGER}")
+
+
+def report_readers(report: Mapping[str, Any]) -> list[str]:
+    """Addresses and networks outside of the cluster from which the page is opened."""
+    proxy = report.get("proxy") or {}
+    return [*(report.get("readers") or []), *([proxy["address"]] if proxy else [])]
+
+
+def _rules_of_report(host: str, report: Mapping[str, Any], port: Any) -> Iterator[Rule]:
+    """The rule for those outside of the cluster who open the page of the key `report`."""
+    if report.get("host") == host and report_readers(report):
+        yield Rule("readers of the report", ("report_readers",), str(port))
 
 
 def _shown(ports: range) -> str:

@@ -219,6 +219,42 @@ KEYS = (
         removal="give another host the monitoring first, and run site.yml",
     ),
     ClusterKey(
+        "report",
+        "any",
+        """
+        The host that serves a page about the cluster, or a mapping with these keys: a controller or a login host. The
+        playbook C(gpucluster.slurm.report) writes the page without this key.
+
+        C(host), the host.
+
+        C(readers), addresses and networks outside of the cluster that may open the page, where O(firewall) is there.
+
+        C(password_file), a file next to this file with the users and their passwords, as htpasswd(1) writes it, mode
+        0600. Then both pages need a login.
+
+        C(proxy), a proxy of the site that knows the users, in place of C(password_file): its C(address), from which
+        alone requests are taken, and the C(header) in which it names the user.
+
+        C(administrators), users of C(password_file) or C(proxy) who may open the page for administrators. Without
+        them it is not served.
+        """,
+        meaning="[a page about the cluster](report.md): the host that serves it, or a mapping",
+        version_added="0.2.0",
+        variable=KeyVariable(
+            "slurm_report",
+            """
+            Where a page about the cluster is served, and to whom, as the key C(report) of the cluster file (inventory
+            plugin P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, no page is served.
+            """,
+            default={},
+            type="dict",
+        ),
+        group="slurm_report",
+        roles=("slurm_report",),
+        port=KeyPort("slurm_report_port", ("controllers", "login")),
+        removal="give another host the page first, and run site.yml",
+    ),
+    ClusterKey(
         "unmanaged",
         "hostlist",
         """

@@ -198,6 +198,7 @@ def _collect_values(valid: _ValidFile) -> dict[str, Any]:
             if key.variable and key.value in ("host", "hostlist")
         },
         "monitoring": parts.monitoring,
+        "report": parts.report,
         "addresses": valid.addressed,
         "hardware": {**parts.hardware, **machines.hardware},
         "nodes": [entry for node in parts.nodes for entry in split_by_type(node, machines.types)],

@@ -90,8 +90,8 @@ def named_file_errors(variables: Mapping[str, Any], directory: str) -> list[str]
     """The errors of the files that variables name, as `VARIABLE: found FILE, ..., allowed: ...`.
 
     Args:
-        variables: by name; those with files are slurm_packages, slurm_storage, slurm_monitoring and the packages of
-            container tools.
+        variables: by name; those with files are slurm_packages, slurm_storage, slurm_monitoring, slurm_report and the
+            packages of container tools.
         directory: that of the cluster file, for relative names.
     """
     return [
@@ -124,6 +124,9 @@ def _named(variables: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     monitoring = variables.get("slurm_monitoring")
     if isinstance(monitoring, Mapping) and monitoring.get("receivers"):
         yield "slurm_monitoring.receivers", monitoring["receivers"], "text"
+    report = variables.get("slurm_report")
+    if isinstance(report, Mapping) and report.get("password_file"):
+        yield "slurm_report.password_file", report["password_file"], "text"
     mounts = variables.get("slurm_storage")
     for i, entry in enumerate(mounts if isinstance(mounts, list) else []):
         if isinstance(entry, Mapping):

@@ -19,6 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     mail_key,
     monitoring_key,
     package_source,
+    report_key,
     schema,
     storage_key,
 )
@@ -82,6 +83,7 @@ class Parts:
     accounting: dict[str, Any]
     mail: dict[str, Any]
     monitoring: dict[str, Any]
+    report: dict[str, Any]
     prologs: list[dict[str, Any]]
     epilogs: list[dict[str, Any]]
     private_tmp: str
@@ -119,7 +121,9 @@ def check_parts(
     node_hosts = check_hosts_of_nodes(checker, nodes)
     slurm_conf = check_settings(checker, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
     monitoring = monitoring_key.check(checker, file.get("monitoring"), slurm_conf)
-    servers = {key.name: file.get(key.name, "") for key in keys.SERVERS} | {"monitoring": keys.hosts_in(monitoring)}
+    report = report_key.check(checker, file.get("report"))
+    servers = {key.name: file.get(key.name, "") for key in keys.SERVERS}
+    servers |= {"monitoring": keys.hosts_in(monitoring), "report": keys.hosts_in(report)}
     check_labels(checker, nodes, servers)
     gres.check_types(checker, slurm_conf, all_hardware)
     partitions = check_partitions(checker, file.get("partitions", []))
@@ -158,6 +162,7 @@ def check_parts(
         accounting=accounting,
         mail=mail_key.check(checker, file.get("mail", {}), slurm_conf),
         monitoring=monitoring,
+        report=report,
         prologs=prologs,
         epilogs=epilogs,
         private_tmp=job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),

@@ -18,7 +18,7 @@ PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 
 TAGS = (
     *("access", "backup", "base", "compute", "containers", "controller", "database", "firewall", "login", "mig"),
-    *("metrics", "people", "policy", "preflight", "storage", "validate"),
+    *("metrics", "people", "policy", "preflight", "report", "storage", "validate"),
 )
 """The tags of the plays of site.yml: its stages."""
 STAGES = {"site": TAGS, "validate": ("backup", "preflight", "validate")}
@@ -79,7 +79,7 @@ def limit_error(host: RunHost, playbook: str) -> str:
     if playbook == "doctor" and not controllers:
         return "The inventory has no host in the group slurm_controller, and only controllers know the nodes' states."
     clients = [*host.members("slurm_login"), *controllers][:1]
-    of_controllers = dict.fromkeys(("backup", "doctor", "maintenance"), controllers)
+    of_controllers = dict.fromkeys(("backup", "doctor", "maintenance", "report"), controllers)
     needed = {**of_controllers, "validate": clients, "warm_up": clients}.get(playbook, [])
     if not needed or {*needed} & {*host.all_play_hosts}:
         return ""

@@ -80,6 +80,7 @@ def _variables(host: RunHost) -> dict[str, Any]:
         "slurm_nodes",
         "slurm_storage",
         "slurm_monitoring",
+        "slurm_report",
     )
     return {
         **{name: host[name] for name in shared},

@@ -160,7 +160,7 @@ def _objections(host: RunHost) -> Iterator[str]:
         yield f"slurm_packages.files lacks packages that this cluster needs: {', '.join(lacking)}"
     yield from joined(
         named_file_errors(
-            {name: host[name] for name in ("slurm_packages", "slurm_storage", "slurm_monitoring")},
+            {name: host[name] for name in ("slurm_packages", "slurm_storage", "slurm_monitoring", "slurm_report")},
             str(host["slurm_cluster_dir"]),
         )
     )

@@ -16,6 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     kernel,
     metrics_server,
     preparation,
+    report,
     upkeep,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -158,7 +159,7 @@ def files(host: RunHost) -> list[str]:
     paths += [KEPT_CONF, KEPT_LIST, KEPT_SLURMD, SERIAL, state_mark(host)] if is_controller(host) else []
     paths += [UPGRADE_MARK] if is_controller(host) or host.name == host["slurm_database"] else []
     paths += [SLURMD_SETTINGS, f"{CONF_DIR}/slurm.conf"] if host.within("slurm_compute") else []
-    return [*paths, *access.compared_files(host), *metrics_server.asked_files(host)]
+    return [*paths, *access.compared_files(host), *metrics_server.asked_files(host), *report.asked_files(host)]
 
 
 def written_directories(host: RunHost) -> list[str]:

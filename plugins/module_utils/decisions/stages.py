@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     preparation,
+    report,
     slurm_accounting,
     slurmctld,
     storage,
@@ -149,6 +150,7 @@ STAGES: Mapping[str, Callable[[RunHost], bool]] = {
     "backup": lambda host: host.name in backup_hosts(host),
     "firewall": lambda host: host.facts["ufw"] is not None,
     "firewall_rules": needs_firewall_rules,
+    "report": report.needs_report,
     "shared_state": needs_shared_state,
     "stopped_controller": slurmctld.was_controller,
 }

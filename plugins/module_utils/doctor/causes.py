@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log_reasons
@@ -490,18 +491,26 @@ MEASURED = (
 KILL = "Kill task failed"
 
 
-def _says(*beginnings: str, log: str = "", but: str = "", state: str = "DRAIN") -> Callable[[Case], str]:
+@dataclass(frozen=True)
+class Says:
     """A test for the beginning of Slurm's reason, which is shown with the newest line of a log that matches `log`.
 
     A node can keep the reason of an earlier drain, so it must be in the state that the reason is for.
     """
 
-    def test(case: Case) -> str:
-        if not case.node.reason.startswith(beginnings) or state not in case.node.states:
-            return ""
-        return f"{case.node.own_reason}{but and f', {but}'}{case.line(log) if log else ''}"
+    beginnings: tuple[str, ...]
+    log: str
+    but: str
+    state: str
 
-    return test
+    def __call__(self, case: Case) -> str:
+        if not case.node.reason.startswith(self.beginnings) or self.state not in case.node.states:
+            return ""
+        return f"{case.node.own_reason}{self.but and f', {self.but}'}{case.line(self.log) if self.log else ''}"
+
+
+def _says(*beginnings: str, log: str = "", but: str = "", state: str = "DRAIN") -> Says:
+    return Says(beginnings, log, but, state)
 
 
 def _kill(case: Case) -> str:
@@ -708,6 +717,23 @@ def by_reason(reason: str, owner: str) -> Cause:
     node = SlurmNode("", ("DOWN", "DRAIN"), reason, drains.SLURM_USERS[0] if owner == "Slurm" else "")
     case = Case(node, HostEvidence(unreached="not examined"), ClusterEvidence())
     return next((cause for cause in (*OWNED, *SAID) if cause.test(case)), UNKNOWN)
+
+
+def reason_table() -> dict[str, Any]:
+    """`by_reason` as data, for programs on hosts that have none of this package.
+
+    `reasons` has the word of the cause by the beginning of a reason, the longest beginning first, `words` has the
+    meaning and the remedy of each word. A reason without one of these beginnings is a person's, unless one of
+    `slurm_users` has set it.
+    """
+    said = [text for cause in SAID if isinstance(cause.test, Says) for text in cause.test.beginnings]
+    beginnings = sorted({*drains.OWNERS, *drains.OF_SLURM, *said}, key=lambda text: (-len(text), text))
+    named = (*OWNED, *SAID, UNKNOWN)
+    return {
+        "reasons": [{"beginning": text, "cause": by_reason(text, drains.owner(text)).name} for text in beginnings],
+        "words": {cause.name: {"meaning": cause.means, "remedy": cause.remedy} for cause in named},
+        "slurm_users": [*drains.SLURM_USERS],
+    }
 
 
 def causes(case: Case) -> list[tuple[Cause, str]]:

@@ -23,7 +23,7 @@ from reboots import power, write_stand_ins
 NODES = ("gpu01", "gpu02", "gpu03", "gpu04")
 
 ORDER = (
-    *("new", "site", "discover", "doctor", "validate", "warm_up", "backup", "restore", "upgrade"),
+    *("new", "site", "discover", "doctor", "validate", "report", "warm_up", "backup", "restore", "upgrade"),
     *("maintenance", "rolling", "remove_nodes"),
 )
 """The playbooks, as an administrator comes to them."""

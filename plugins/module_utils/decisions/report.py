@@ -1,0 +1,357 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role slurm_report: the program, its timer and nginx on the host of the key `report`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR, SCRIPTS_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import ROLES, stripped_file
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import reason_table
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
+
+File = dict[str, Any]
+"""A file of the module slurm_service."""
+
+ROLE = "slurm_report"
+TIMER = "slurm-report.timer"
+UNITS = "/etc/systemd/system"
+SETTINGS = "/etc/gpucluster-slurm/report.json"
+PROGRAM = "/usr/local/sbin/slurm-report"
+PACKAGE = f"{SCRIPTS_DIR}/slurm_report"
+STATE = f"{KEPT_DIR}/report"
+PAGES = f"{KEPT_DIR}/report-pages"
+ACCESS = "/etc/gpucluster-slurm/report"
+"""The password files and the certificate."""
+
+FRONT_CONF = "/etc/nginx/conf.d/gpucluster-report.conf"
+WELCOME = "/etc/nginx/sites-enabled/default"
+
+NGINX_RECORD = f"{INSTALLED}/nginx"
+"""Where nginx was installed for the key. A site may need python3-jinja2 for other programs, so that it stays."""
+
+GROUP = "www-data"
+"""The group of nginx, whose members read the pages."""
+
+_ENTRY = re.compile(r"([^\s:#][^\s:]*):(\S+)")
+_HASH = re.compile(r"\$(?:apr1|1|5|6|2[aby]|y)\$\S+|\{S?SHA\}\S+")
+"""Hashes of passwords that nginx checks (`ngx_crypt`, crypt(3)). It takes {PLAIN} as well."""
+
+
+def is_served(host: RunHost) -> bool:
+    """Whether the host serves the page."""
+    return bool(host["slurm_report"]) and host.name == host["slurm_report"]["host"]
+
+
+# -- files of the control host ----------------------------------------------------------------------------------------
+
+
+def objections(host: RunHost) -> list[str]:
+    """What is wrong with the host, and with the files of the control host that the key and the role's options name."""
+    return list(_objections(host))
+
+
+def _objections(host: RunHost) -> Iterator[str]:
+    if not host.within("slurm_controller", "slurm_login"):
+        yield (
+            f"slurm_report.host: found {host.name}, allowed: a controller or a login host, since the page needs "
+            "Slurm's commands"
+        )
+    tls = host.flag(ROLE, "slurm_report_tls")
+    certificate, key = (host.option(ROLE, f"slurm_report_{name}") for name in ("certificate", "key"))
+    if tls and not Path(certificate).is_file():
+        yield (
+            f"slurm_report_certificate: found {certificate or 'nothing'}, allowed: a file on the control host; or "
+            "slurm_report_tls: false for a page without TLS"
+        )
+    if tls and not Path(key).is_file():
+        yield f"slurm_report_key: found {key or 'nothing'}, allowed: a file on the control host"
+    elif tls:
+        yield from _mode_errors("slurm_report_key", Path(key))
+    if host["slurm_report"]["password_file"]:
+        yield from _password_errors(host, tls)
+
+
+def _mode_errors(name: str, path: Path) -> Iterator[str]:
+    mode = f"{stat.S_IMODE(path.stat().st_mode):o}"
+    if not re.fullmatch("[0-7]00", mode):
+        yield f"{name}: found {path} with mode {mode}, allowed: 600 or 400"
+
+
+def _password_errors(host: RunHost, tls: bool) -> Iterator[str]:
+    """The errors of the password file. They show no hash."""
+    path = password_path(host)
+    if not tls:
+        yield "slurm_report.password_file: without slurm_report_tls everybody on the network could read the passwords"
+    if path.is_file():
+        yield from _mode_errors("slurm_report.password_file", path)
+    lines = password_lines(host)
+    for number, line in lines.items():
+        entry = _ENTRY.fullmatch(line)
+        if not entry or not _HASH.fullmatch(entry[2]):
+            yield (
+                f"slurm_report.password_file: line {number} of {path} is no user with the hash of a password, as "
+                "htpasswd(1) writes it"
+            )
+    known = {line.partition(":")[0] for line in lines.values()}
+    if strange := [name for name in host["slurm_report"]["administrators"] if name not in known]:
+        yield f"slurm_report.administrators: {', '.join(strange)} is not in {path}"
+
+
+def password_path(host: RunHost) -> Path:
+    """The password file, next to the cluster file."""
+    return Path(host["slurm_cluster_dir"]) / str(host["slurm_report"]["password_file"])
+
+
+def password_lines(host: RunHost) -> dict[int, str]:
+    """The lines of the password file by their numbers, without empty ones and comments.
+
+    Raises:
+        ValueError: there is no such file.
+    """
+    content = host.content(str(password_path(host)))
+    if content is None:
+        raise ValueError(f"slurm_report.password_file: {password_path(host)} is missing")
+    lines = content.decode(errors="replace").split("\n")
+    return {number: line.strip() for number, line in enumerate(lines, 1) if line.strip() and line[0] != "#"}
+
+
+def control_file(host: RunHost, option: str) -> bytes:
+    """The content of the file on the control host that an option of the role names.
+
+    Raises:
+        ValueError: there is no such file.
+    """
+    path = host.option(ROLE, option)
+    content = host.content(path)
+    if content is None:
+        raise ValueError(f"{option}: {path} is missing")
+    return content
+
+
+# -- the program and its timer ----------------------------------------------------------------------------------------
+
+
+def packages(_host: RunHost) -> list[str]:
+    """The packages of the role."""
+    return list(DISTRIBUTION_PACKAGES[ROLE])
+
+
+def lacks_package(host: RunHost) -> bool:
+    """Whether the host lacks nginx or Jinja2, so that check mode has nothing to compare."""
+    return not has_package(host, *packages(host))
+
+
+def package_records(host: RunHost) -> list[dict[str, str]]:
+    """A file for nginx if this run installs it for the key alone, so that its removal removes it again."""
+    new = is_served(host) and "nginx" not in host.facts["packages"] and host.name != host["slurm_registry"]
+    return [{"path": NGINX_RECORD, "content": f"{MANAGED} Removed with the key report.\n"}] if new else []
+
+
+def directories(_host: RunHost) -> list[dict[str, str]]:
+    """The directories of the program. nginx, which is not root, enters that of the pages."""
+    return [
+        {"path": STATE, "owner": "root", "mode": "0700"},
+        {"path": PAGES, "owner": "root", "mode": "0755"},
+        {"path": f"{PAGES}/admin", "owner": "root", "mode": "0755"},
+    ]
+
+
+def files(host: RunHost) -> list[File]:
+    """The timer, its service, and the program, which the timer starts anew when one of them changes."""
+    own = {"pages": PAGES, "state": STATE, "program": PROGRAM, "group": GROUP}
+    return [
+        {"path": f"{UNITS}/{TIMER}", "content": host.text(ROLE, "timer.j2")},
+        {"path": f"{UNITS}/slurm-report.service", "content": host.text(ROLE, "service.j2", **own)},
+        *({"path": f"{PACKAGE}/{name}", "content": package_file(name)} for name in package_names()),
+        {"path": PROGRAM, "content": program(), "mode": "0755"},
+        {"path": SETTINGS, "content": json.dumps(settings(host.name), indent=1, sort_keys=True) + "\n"},
+    ]
+
+
+def package_names() -> list[str]:
+    """The files of the program's package."""
+    found = (ROLES / ROLE / "files/slurm_report").iterdir()
+    return sorted(path.name for path in found if path.suffix in (".py", ".j2", ".css", ".js"))
+
+
+def package_file(name: str) -> str:
+    """A file of the program's package as it is. Its directory is removed as a whole, so that it needs no mark."""
+    return stripped_file(ROLE, f"files/slurm_report/{name}") + "\n"
+
+
+def program() -> str:
+    """The command slurm-report."""
+    return "\n".join(
+        [
+            "#!/usr/bin/python3 -I",
+            MANAGED,
+            "import sys",
+            "",
+            "sys.dont_write_bytecode = True",
+            f"sys.path.insert(0, {SCRIPTS_DIR!r})",
+            "",
+            "from slurm_report.__main__ import main",
+            "",
+            "sys.exit(main())",
+            "",
+        ]
+    )
+
+
+def settings(name: str) -> dict[str, Any]:
+    """What the program knows: doctor's words, and the name of its host."""
+    return {"causes": reason_table(), "host": name}
+
+
+# -- nginx ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PageAccess:
+    """Who opens which page."""
+
+    users: bool
+    """Whether users have passwords."""
+    header: str
+    """nginx' variable of the header in which a proxy names the user; empty without a proxy."""
+    proxy: str
+    """The address of the proxy."""
+    administrators: list[str]
+    """For a proxy: expressions for the names of those who open the page for administrators. Else the names."""
+
+
+def access(host: RunHost) -> PageAccess:
+    """Who opens which page."""
+    report = host["slurm_report"]
+    proxy, names = report["proxy"], list(report["administrators"])
+    header = proxy["header"].lower().replace("-", "_") if proxy else ""
+    # Without an expression, nginx would compare without the case of letters, and has names with another meaning.
+    expressions = [f"~^{re.escape(name)}$" for name in names]
+    return PageAccess(
+        users=bool(report["password_file"]),
+        header=f"$http_{header}" if header else "",
+        proxy=proxy["address"] if proxy else "",
+        administrators=expressions if proxy else names,
+    )
+
+
+def front_files(host: RunHost) -> list[File]:
+    """The configuration of nginx, the password files, and the certificate."""
+    tls, found = host.flag(ROLE, "slurm_report_tls"), access(host)
+    text = host.text(
+        ROLE,
+        "front.conf.j2",
+        access=asdict(found),
+        cluster=host["slurm_cluster_name"],
+        directory=ACCESS,
+        listen=listening(host),
+        pages=PAGES,
+        tls=tls,
+    )
+    return [
+        *(password_files(host) if found.users else []),
+        *(tls_files(host) if tls else []),
+        {"path": FRONT_CONF, "content": text},
+    ]
+
+
+def absent_front_files(host: RunHost) -> list[str]:
+    """Files that nginx does not need: its welcome page, and those of an earlier way to know users."""
+    unused = [] if access(host).users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
+    return [WELCOME, *unused]
+
+
+def password_files(host: RunHost) -> list[File]:
+    """The users, and those of them who open the page for administrators. nginx reads them for each request."""
+    lines = password_lines(host).values()
+    names = {*host["slurm_report"]["administrators"]}
+    few = [line for line in lines if line.partition(":")[0] in names]
+    return [
+        {"path": f"{ACCESS}/{name}", "secret": _encoded(own), "owner": GROUP, "mode": "0400", "loaded": False}
+        for name, own in (("users", lines), ("administrators", few))
+    ]
+
+
+def _encoded(lines: Any) -> str:
+    return base64.b64encode("".join(f"{line}\n" for line in lines).encode()).decode()
+
+
+def tls_files(host: RunHost) -> list[File]:
+    """The certificate and its key."""
+    certificate = control_file(host, "slurm_report_certificate").decode(errors="surrogateescape")
+    key = base64.b64encode(control_file(host, "slurm_report_key")).decode()
+    return [
+        {"path": f"{ACCESS}/tls.crt", "content": certificate},
+        {"path": f"{ACCESS}/tls.key", "secret": key, "mode": "0400"},
+    ]
+
+
+def listening(host: RunHost) -> str:
+    """Where nginx listens (its parameter `listen`).
+
+    The kernel may have no IPv6, and nginx would end with an error if its configuration listened there.
+    """
+    addresses = host_addresses(host["slurm_addresses"], [host.name])
+    with_ipv6 = any(":" in entry["address"] for entry in addresses)
+    port = host.option(ROLE, "slurm_report_port")
+    return f"[::]:{port} ipv6only=off" if with_ipv6 else str(port)
+
+
+# -- what a host loses ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PageRemoval:
+    """Options of slurm_host_cleanup."""
+
+    services: list[str]
+    packages: list[str]
+    secrets: list[str]
+    files: list[str]
+    directories: list[str]
+
+
+def asked_files(_host: RunHost) -> list[str]:
+    """Files by which a run sees what a host has of the key, also without it."""
+    return [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}", NGINX_RECORD]
+
+
+def loses_something(host: RunHost) -> bool:
+    """Whether the host has something of the key and does not serve the page."""
+    return not is_served(host) and any(path in host.facts["files"] for path in asked_files(host))
+
+
+def needs_report(host: RunHost) -> bool:
+    """Whether the host serves the page, or has something of it."""
+    return is_served(host) or loses_something(host)
+
+
+def keeps_nginx(host: RunHost) -> bool:
+    """Whether nginx goes on without the page: the site has installed it, or the registry needs it."""
+    return NGINX_RECORD not in host.facts["files"] or host.name == host["slurm_registry"]
+
+
+def removal(host: RunHost) -> PageRemoval:
+    """What the host loses."""
+    return PageRemoval(
+        services=[TIMER],
+        packages=[] if keeps_nginx(host) else ["nginx"],
+        secrets=[SETTINGS, *([NGINX_RECORD] if keeps_nginx(host) else [])],
+        files=[f"{UNITS}/{TIMER}", f"{UNITS}/slurm-report.service", PROGRAM, FRONT_CONF],
+        directories=[ACCESS, PACKAGE, STATE, PAGES],
+    )

@@ -1,0 +1,294 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role slurm_report."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preflight, preparation, report
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.stages import STAGES
+from plain_host import GROUPS, ROLES, PlainHost, cluster
+
+PLAIN: dict[str, Any] = {"host": "login", "readers": [], "password_file": "", "proxy": {}, "administrators": []}
+USERS = {**PLAIN, "password_file": "report.users", "administrators": ["alice"]}
+PROXY = {**PLAIN, "proxy": {"address": "10.0.0.5", "header": "X-Remote-User"}, "administrators": ["alice", "b.c@d"]}
+HASHES = b"# our users\nalice:$apr1$salt$hash\n\nbob:$2y$05$hash\n"
+FILES = {"/tls.crt": b"certificate\xff\n", "/tls.key": b"key\n", "/cluster/report.users": HASHES}
+TLS = {"slurm_report_certificate": "/tls.crt", "slurm_report_key": "/tls.key"}
+
+
+def hosts(key: dict[str, Any] | None, files: dict[str, bytes] | None = None, **variables: Any) -> dict[str, PlainHost]:
+    """The hosts of a cluster whose login host has the key."""
+    groups = {**GROUPS, "slurm_report": [key["host"]] if key else []}
+    found: dict[str, PlainHost] = cluster(
+        FILES if files is None else files, groups=groups, slurm_report=key or {}, **{**TLS, **variables}
+    )
+    return found
+
+
+def login(key: dict[str, Any] | None = None, **variables: Any) -> PlainHost:
+    """The host of the page."""
+    return hosts(key or PLAIN, **variables)["login"]
+
+
+# -- preflight ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_variables_of_the_role_are_checked() -> None:
+    found = hosts(PLAIN, ansible_version={"major": 2, "minor": 19, "full": "2.19.0"})
+    found["login"].set(slurm_report_port="many", slurm_report_tls="perhaps")
+    errors = "\n".join(preflight.variable_errors(found["head"]))
+    assert "slurm_report_port" in errors
+    assert "slurm_report_tls" in errors
+
+
+def test_the_host_has_the_commands_of_slurm() -> None:
+    key = {**PLAIN, "host": "n1"}
+    (objection,) = report.objections(hosts(key, slurm_report_tls=False)["n1"])
+    assert objection.startswith("slurm_report.host: found n1, allowed: a controller or a login host")
+    assert report.objections(hosts({**PLAIN, "host": "head"}, slurm_report_tls=False)["head"]) == []
+
+
+def test_a_page_with_tls_needs_its_files(tmp_path: Path) -> None:
+    assert [text.partition(", ")[0] for text in report.objections(login())] == [
+        "slurm_report_certificate: found /tls.crt",
+        "slurm_report_key: found /tls.key",
+    ]
+    for off in (False, "false", "no"):
+        assert report.objections(login(slurm_report_tls=off)) == []
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0o640)
+    own = {"slurm_report_certificate": str(tmp_path / "tls.crt"), "slurm_report_key": str(tmp_path / "tls.key")}
+    assert report.objections(login(**own)) == [
+        f"slurm_report_key: found {tmp_path}/tls.key with mode 640, allowed: 600 or 400"
+    ]
+    (tmp_path / "tls.key").chmod(0o600)
+    assert report.objections(login(**own)) == []
+
+
+def with_users(tmp_path: Path, text: str, mode: int = 0o600, key: dict[str, Any] = USERS) -> list[str]:
+    """The objections to a password file, on a host with a certificate."""
+    for name in ("tls.crt", "tls.key", "report.users"):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(mode)
+    found = hosts(
+        key,
+        {f"{tmp_path}/report.users": text.encode()},
+        slurm_cluster_dir=str(tmp_path),
+        slurm_report_certificate=str(tmp_path / "tls.crt"),
+        slurm_report_key=str(tmp_path / "tls.key"),
+    )
+    (tmp_path / "tls.key").chmod(0o600)
+    return report.objections(found["login"])
+
+
+@pytest.mark.parametrize("hashed", ["$apr1$s$h", "$2y$05$h", "$5$s$h", "$6$s$h", "$y$j9T$h", "{SHA}h=", "{SSHA}h="])
+def test_hashes_that_nginx_knows(tmp_path: Path, hashed: str) -> None:
+    assert with_users(tmp_path, f"alice:{hashed}\n") == []
+
+
+@pytest.mark.parametrize("line", ["alice", "alice:", ":$apr1$s$h", "alice:secret", "alice:{PLAIN}secret", "a b:$6$s$h"])
+def test_a_line_that_is_no_user_is_named_without_its_text(tmp_path: Path, line: str) -> None:
+    found = with_users(tmp_path, f"# users\nalice:$apr1$s$h\n{line}\n")
+    assert found == [
+        f"slurm_report.password_file: line 3 of {tmp_path}/report.users is no user with the hash of a password, as "
+        "htpasswd(1) writes it"
+    ]
+
+
+def test_the_password_file_is_for_its_owner(tmp_path: Path) -> None:
+    (objection,) = with_users(tmp_path, "alice:$apr1$s$h\n", 0o644)
+    assert objection == f"slurm_report.password_file: found {tmp_path}/report.users with mode 644, allowed: 600 or 400"
+
+
+def test_administrators_are_users(tmp_path: Path) -> None:
+    key = {**USERS, "administrators": ["alice", "carol", "dave"]}
+    (objection,) = with_users(tmp_path, "alice:$apr1$s$h\n", key=key)
+    assert objection == f"slurm_report.administrators: carol, dave is not in {tmp_path}/report.users"
+
+
+def test_passwords_need_tls() -> None:
+    (objection,) = report.objections(login(USERS, slurm_report_tls=False))
+    assert objection.startswith("slurm_report.password_file: without slurm_report_tls everybody on the network")
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+def test_the_timer_has_the_program_and_the_words_of_doctor() -> None:
+    found = {file["path"]: file for file in report.files(login())}
+    assert {
+        "/etc/systemd/system/slurm-report.timer",
+        "/etc/systemd/system/slurm-report.service",
+        "/usr/local/lib/gpucluster-slurm/slurm_report/collect.py",
+        "/usr/local/lib/gpucluster-slurm/slurm_report/__main__.py",
+        "/usr/local/sbin/slurm-report",
+        "/etc/gpucluster-slurm/report.json",
+    } <= {*found}
+    settings = json.loads(found["/etc/gpucluster-slurm/report.json"]["content"])
+    assert settings["host"] == "login"
+    assert settings["causes"]["words"]["person"]["remedy"] == "Ask who has drained it."
+
+
+@pytest.mark.once
+def test_the_program_runs(tmp_path: Path) -> None:
+    text = report.program().replace(report.SCRIPTS_DIR, str(ROLES / "slurm_report/files"))
+    (tmp_path / "slurm-report").write_text(text)
+    command = [sys.executable, "-I", str(tmp_path / "slurm-report"), "pages", "--data", "/missing", "--output", "/"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "slurm-report: /missing: [Errno 2] No such file or directory: '/missing'\n",
+    )
+
+
+def test_check_mode_has_nothing_to_compare_without_nginx() -> None:
+    assert report.lacks_package(login())
+    assert not report.lacks_package(login().say(packages={"nginx": "1", "python3-jinja2": "3"}))
+
+
+def test_the_host_gets_the_packages() -> None:
+    assert {"nginx", "python3-jinja2"} <= {*preparation.role_packages(with_group(login()))}
+
+
+def with_group(host: PlainHost) -> PlainHost:
+    """The host with the group of the key, as the inventory gives it."""
+    return host.set(group_names=[*host["group_names"], "slurm_report"])
+
+
+# -- nginx -------------------------------------------------------------------------------------------------------------
+
+
+def decoded(files: list[dict[str, Any]]) -> dict[str, str]:
+    """The secret files by name."""
+    secrets = ((file["path"], file["secret"]) for file in files if "secret" in file)
+    return {path.rpartition("/")[2]: base64.b64decode(text).decode() for path, text in secrets}
+
+
+def test_passwords_are_secrets_of_nginx() -> None:
+    files = report.front_files(login(USERS))
+    assert decoded(files) == {
+        "users": "alice:$apr1$salt$hash\nbob:$2y$05$hash\n",
+        "administrators": "alice:$apr1$salt$hash\n",
+        "tls.key": "key\n",
+    }
+    for file in files:
+        if file["path"].endswith(("users", "administrators")):
+            assert (file["owner"], file["mode"]) == ("www-data", "0400")
+    assert report.absent_front_files(login(USERS)) == ["/etc/nginx/sites-enabled/default"]
+    assert report.absent_front_files(login(PROXY))[1:] == [
+        "/etc/gpucluster-slurm/report/users",
+        "/etc/gpucluster-slurm/report/administrators",
+    ]
+
+
+def test_the_configuration_is_the_last_file_since_it_names_the_others() -> None:
+    assert report.front_files(login(USERS))[-1]["path"] == report.FRONT_CONF
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(ValueError, match=r"slurm_report_certificate: /tls\.crt is missing"):
+        report.front_files(login(files={}))
+
+
+def rendered(key: dict[str, Any], tls: bool = True) -> str:
+    """The configuration of nginx."""
+    directory = ROLES / "slurm_report/templates"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(directory), trim_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False
+    )
+    environment.filters["to_json"] = json.dumps
+    return environment.get_template("front.conf.j2").render(
+        access=asdict(report.access(login(key))),
+        cluster="x",
+        directory=report.ACCESS,
+        listen="443",
+        pages=report.PAGES,
+        tls=tls,
+    )
+
+
+def place(text: str, name: str) -> str:
+    """The block of a location."""
+    return text.partition(f"location = {name} {{")[2].partition("\n    }\n")[0]
+
+
+def test_without_users_nobody_gets_the_page_for_administrators() -> None:
+    text = rendered(PLAIN)
+    assert place(text, "/admin/").split() == ["return", "403;"]
+    assert "auth_basic" not in text
+    assert "try_files /index.html" in place(text, "/")
+
+
+def test_users_log_in_and_administrators_have_a_file_of_their_own() -> None:
+    text = rendered(USERS)
+    assert "    auth_basic_user_file /etc/gpucluster-slurm/report/users;\n" in text
+    assert "auth_basic_user_file /etc/gpucluster-slurm/report/administrators;" in place(text, "/admin/")
+    assert place(rendered({**USERS, "administrators": []}), "/admin/").split() == ["return", "403;"]
+
+
+def test_a_proxy_names_the_users() -> None:
+    text = rendered(PROXY, tls=False)
+    assert "allow 10.0.0.5;\n    deny all;" in text
+    assert 'if ($http_x_remote_user = "") {' in text
+    assert 'map $http_x_remote_user $gpucluster_report_administrator {\n    default 0;\n    "~^alice$" 1;' in text
+    assert '"~^b\\\\.c@d$" 1;' in text
+    assert "if ($gpucluster_report_administrator = 0) {" in place(text, "/admin/")
+    assert "ssl" not in text
+
+
+@pytest.mark.parametrize("key", [PLAIN, USERS, PROXY, {**PROXY, "administrators": []}])
+@pytest.mark.skipif(not shutil.which("nginx"), reason="needs nginx")
+def test_nginx_reads_it(tmp_path: Path, key: dict[str, Any]) -> None:
+    (tmp_path / "page.conf").write_text(rendered(key, tls=False))
+    (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid; events {{}} http {{ include {tmp_path}/page.conf; }}")
+    done = subprocess.run(["nginx", "-t", "-c", f"{tmp_path}/nginx.conf"], capture_output=True, text=True, check=False)
+    assert "syntax is ok" in done.stderr
+
+
+def test_nginx_listens_with_ipv6_where_the_host_has_such_an_address() -> None:
+    assert report.listening(login()) == "443"
+    addresses = [{"hosts": "login", "address": "fd00::1"}]
+    assert report.listening(login(slurm_addresses=addresses, slurm_report_port=8443)) == "[::]:8443 ipv6only=off"
+
+
+# -- removal -----------------------------------------------------------------------------------------------------------
+
+
+def test_only_hosts_with_something_of_the_key_have_work() -> None:
+    found = hosts(PLAIN)
+    assert {name for name, host in found.items() if STAGES["report"](host)} == {"login"}
+    left = hosts(None)
+    left["n1"].say(files={report.SETTINGS: "0" * 64})
+    assert {name for name, host in left.items() if STAGES["report"](host)} == {"n1"}
+    assert report.loses_something(left["n1"])
+    assert not report.loses_something(hosts(PLAIN)["login"].say(files={report.SETTINGS: "0" * 64}))
+
+
+def test_nginx_goes_if_the_key_has_brought_it() -> None:
+    new = login()
+    assert report.package_records(new) == [
+        {"path": report.NGINX_RECORD, "content": f"{report.MANAGED} Removed with the key report.\n"}
+    ]
+    assert report.package_records(login().say(packages={"nginx": "1"})) == []
+    assert report.package_records(login(slurm_registry="login")) == []
+    own = hosts(None)["login"].say(files={report.FRONT_CONF: "0" * 64})
+    assert report.keeps_nginx(own)
+    assert report.removal(own).packages == []
+    brought = hosts(None)["login"].say(files={report.NGINX_RECORD: "0" * 64})
+    assert report.removal(brought).packages == ["nginx"]
+    needed = hosts(None, slurm_registry="login")["login"].say(files={report.NGINX_RECORD: "0" * 64})
+    assert report.removal(needed).packages == []
+    assert report.NGINX_RECORD in report.removal(needed).secrets
