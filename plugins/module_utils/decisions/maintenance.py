@@ -288,7 +288,7 @@ def _state_lines(host: RunHost, done: Mapping[str, Any]) -> list[str]:
     found = host["__maintenance_found"]
     window = found["window"]
     if done["state"] == "none":
-        return ["There is no maintenance to end."]
+        return ["Slurm has no reservation of a maintenance."]
     if done["state"] == "ended":
         return [f"The maintenance from {window['start_shown']} to {window['end_shown']} is ended."]
     return [

@@ -231,5 +231,5 @@ def test_the_states_of_a_maintenance() -> None:
         "The maintenance from Tue 2026-12-01 08:00 CET (07:00 UTC) to Tue 2026-12-01 16:00 CET (15:00 UTC) is ended."
     ]
     nothing = told(host(maintenance_end="true", __maintenance_found={**FOUND, "window": {}}))
-    assert maintenance.report(nothing) == ["There is no maintenance to end."]
+    assert maintenance.report(nothing) == ["Slurm has no reservation of a maintenance."]
     assert maintenance.result(nothing)["start"] is None
