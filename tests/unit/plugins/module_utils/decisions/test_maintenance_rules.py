@@ -64,7 +64,7 @@ def test_good_options_have_no_errors() -> None:
     [
         ({"maintenance_start": ""}, "maintenance_start: missing, allowed: a date and time such as"),
         ({"maintenance_start": "now+2hours"}, "maintenance_start: found 'now+2hours', allowed: a date and time"),
-        ({"maintenance_hours": 0}, "maintenance_hours: found 0, allowed: a number of hours"),
+        ({"maintenance_hours": 0}, "maintenance_hours: missing or 0, allowed: a number of hours"),
         ({"maintenance_hours": "-1"}, "maintenance_hours: found -1, allowed: a number of hours"),
         ({"maintenance_nodes": "n[1-3]"}, "maintenance_nodes: found n3, allowed: ALL or nodes of the cluster"),
         (
