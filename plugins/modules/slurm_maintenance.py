@@ -285,7 +285,7 @@ class Post:
         if self.check_mode:
             return
         if self.record.users:
-            write([File(RECORD, f"{json.dumps(self.record.kept(), indent=1)}\n".encode())])
+            write([File(RECORD, f"{json.dumps(self.record.kept(), indent=1)}\n".encode(), mode=0o600)])
         elif os.path.exists(RECORD):
             os.unlink(RECORD)
 

@@ -59,8 +59,11 @@ def _time_errors(host: RunHost) -> Iterator[str]:
     if not start:
         more = "; maintenance_end=true ends a maintenance"
         yield f"maintenance_start: missing, allowed: a date and time such as 2026-12-01T08:00{more}"
+    if not hours(host):
+        yield "maintenance_hours: missing or 0, allowed: a number of hours such as 8 or 0.5"
     try:
-        minutes(hours(host))
+        if hours(host):
+            minutes(hours(host))
         if start:
             moment(start, timezone.utc)  # a controller knows its zone; here only the form is read
     except CollectionError as error:
@@ -288,7 +291,7 @@ def _state_lines(host: RunHost, done: Mapping[str, Any]) -> list[str]:
     found = host["__maintenance_found"]
     window = found["window"]
     if done["state"] == "none":
-        return ["There is no maintenance to end."]
+        return ["Slurm has no reservation of a maintenance."]
     if done["state"] == "ended":
         return [f"The maintenance from {window['start_shown']} to {window['end_shown']} is ended."]
     return [

@@ -194,8 +194,8 @@ def _waiting_lines(jobs: list[ConcernedJob], begun: bool) -> list[str]:
     return [
         f"{_count(jobs, 'queued job')} will not start before it, and {stays} for its end:",
         *_table(jobs),
-        "  With a shorter limit that fits, a job can start before: `scontrol update JobId=ID TimeLimit=...`, also by its",
-        "  user.",
+        "  With a shorter limit that fits, a job can start before: `scontrol update JobId=ID TimeLimit=...`, which its",
+        "  user can do as well.",
     ]
 
 

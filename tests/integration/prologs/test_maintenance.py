@@ -49,16 +49,17 @@ def _site(lab: Lab) -> Iterator[None]:
 def submit(lab: Lab, user: str, options: str, command: str) -> str:
     """Submit a job of a user, and return its number."""
     sbatch = f"sbatch --parsable --output=/dev/null {options} --wrap '{command}'"
-    return lab.command(CONTROLLER, f"cd /tmp && runuser -u {user} -- timeout 60 {sbatch}")
+    return str(lab.command(CONTROLLER, f"cd /tmp && runuser -u {user} -- timeout 60 {sbatch}"))
 
 
 def state(lab: Lab, job: str) -> str:
-    return lab.command(CONTROLLER, f"timeout 60 scontrol show job {job} | grep -o 'JobState=[A-Z]*'").partition("=")[2]
+    shown = lab.command(CONTROLLER, f"timeout 60 scontrol show job {job} | grep -o 'JobState=[A-Z]*'")
+    return str(shown).partition("=")[2]
 
 
 def local_time(lab: Lab, when: str) -> str:
     """A time by the clock of the controller, as the option maintenance_start has it."""
-    return lab.command(CONTROLLER, f"date --date='{when}' +%Y-%m-%dT%H:%M:%S")
+    return str(lab.command(CONTROLLER, f"date --date='{when}' +%Y-%m-%dT%H:%M:%S"))
 
 
 def options(start: str, hours: float = 2, message: str = TEXT, **more: Any) -> tuple[str, str]:
@@ -88,7 +89,7 @@ def reservation(lab: Lab) -> dict[str, str]:
 def shown_at_login(lab: Lab) -> str:
     """What mary sees when she logs in with a terminal."""
     ssh = "ssh -tt -i /root/mary -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null mary@localhost"
-    return lab.command(CONTROLLER, f"echo exit | timeout 30 {ssh} 2>&1")
+    return str(lab.command(CONTROLLER, f"echo exit | timeout 30 {ssh} 2>&1"))
 
 
 def mails(lab: Lab) -> dict[str, tuple[str, str]]:
@@ -155,7 +156,7 @@ def test_bad_values_are_refused_before_anything_changes(lab: Lab) -> None:
     before = reservation(lab)
     for wanted, words in (
         (options("2020-01-01T08:00"), "allowed: a time to come"),
-        (options(before["StartTime"], hours=0), "maintenance_hours: found 0, allowed"),
+        (options(before["StartTime"], hours=0), "maintenance_hours: missing or 0, allowed"),
         (options(before["StartTime"], maintenance_nodes="prep-node[1-3]"), "maintenance_nodes: found prep-node3"),
     ):
         run = lab.playbook("maintenance", *wanted)

@@ -64,7 +64,7 @@ def test_good_options_have_no_errors() -> None:
     [
         ({"maintenance_start": ""}, "maintenance_start: missing, allowed: a date and time such as"),
         ({"maintenance_start": "now+2hours"}, "maintenance_start: found 'now+2hours', allowed: a date and time"),
-        ({"maintenance_hours": 0}, "maintenance_hours: found 0, allowed: a number of hours"),
+        ({"maintenance_hours": 0}, "maintenance_hours: missing or 0, allowed: a number of hours"),
         ({"maintenance_hours": "-1"}, "maintenance_hours: found -1, allowed: a number of hours"),
         ({"maintenance_nodes": "n[1-3]"}, "maintenance_nodes: found n3, allowed: ALL or nodes of the cluster"),
         (
@@ -231,5 +231,5 @@ def test_the_states_of_a_maintenance() -> None:
         "The maintenance from Tue 2026-12-01 08:00 CET (07:00 UTC) to Tue 2026-12-01 16:00 CET (15:00 UTC) is ended."
     ]
     nothing = told(host(maintenance_end="true", __maintenance_found={**FOUND, "window": {}}))
-    assert maintenance.report(nothing) == ["There is no maintenance to end."]
+    assert maintenance.report(nothing) == ["Slurm has no reservation of a maintenance."]
     assert maintenance.result(nothing)["start"] is None
