@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PLACES = (ROOT / "tests/unit", ROOT / "roles/slurm_report/files")
 sys.path[:0] = map(str, PLACES)
 
-import report_data  # noqa: E402: the path comes first
+import report_data  # noqa: E402
 from browser import Browser, find_program  # noqa: E402
 
 MAKE = """
@@ -52,11 +52,12 @@ def made(data: Path, directory: Path) -> list[float]:
 
 
 def opened(browser: Browser, file: Path, **look: Any) -> list[float | None]:
-    """Milliseconds from the start to the end of the load event, and to the first paint."""
+    """Milliseconds: from the start to the end of the load event, to the first paint, and of the main thread."""
     browser.look(**look)
     browser.open(file)
-    found: list[float | None] = browser.ask(OPENED)
-    return found
+    times: list[float | None] = browser.ask(OPENED)
+    metrics = {metric["name"]: metric["value"] for metric in browser.call("Performance.getMetrics")["metrics"]}
+    return [*times, 1000 * metrics["ThreadTime"]]
 
 
 def shown(values: list[float | None], unit: str) -> str:
@@ -84,11 +85,12 @@ def main(rounds: int) -> None:
         if program is None:
             sys.exit("there is no Chromium")
         with Browser(program, directory / "profile") as browser:
+            browser.call("Performance.enable", timeDomain="threadTicks")
             looks: dict[str, dict[str, Any]] = {"desktop": {}, "phone": {"width": 360, "height": 740, "touch": True}}
             for title, look in looks.items():
-                times = [opened(browser, directory / "admin.html", **look) for _round in range(rounds)]
-                print(f"{title:12} load event {shown([load for load, _paint in times], 'ms')}")
-                print(f"{title:12} first paint {shown([paint for _load, paint in times], 'ms')}")
+                rows = [opened(browser, directory / "admin.html", **look) for _round in range(rounds)]
+                for what, column in zip(("load event", "first paint", "processor"), zip(*rows)):
+                    print(f"{title:12} {what} {shown(list(column), 'ms')}")
     print(f"load {os.getloadavg()[0]:.1f}")
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests/unit"), str(ROOT / "roles/slurm_report/files")]
 
-import report_data  # noqa: E402: the path comes first
+import report_data  # noqa: E402
 from browser import Browser, find_program  # noqa: E402
 from slurm_report import page  # noqa: E402
 

@@ -138,7 +138,7 @@ DRAINS = (
 
 
 def _drains(nodes: list[Data]) -> Iterator[Data]:
-    bad = [node for node in nodes if "DRAIN" in node["state"] or "DOWN" in node["state"]]
+    bad = [node for node in nodes if {"DRAIN", "DOWN"} & {*node["state"].split("+")}]
     for place, node in enumerate(bad):
         reason, by, cause, meaning, remedy = DRAINS[place % len(DRAINS)]
         yield {

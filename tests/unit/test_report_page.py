@@ -224,7 +224,7 @@ def test_the_queue_counts_all_jobs_and_says_what_it_leaves_out() -> None:
     )
     queue = jobs.queue_of([job for job in map(jobs.read_job, waiting) if job])
     assert (queue.waiting, queue.gpus_wanted, queue.running) == (1250, 2500, 0)
-    assert (len(queue.listed_waiting), queue.waiting_note) == (500, "and 701 lines of the queue more")
+    assert (len(queue.listed_waiting), queue.waiting_note) == (300, "and 901 lines of the queue more")
     assert [job.id for job in queue.listed_waiting[:2]] == ["1199", "1198"]
     assert queue.users_note == "and 50 users more, with 0 running and 400 waiting jobs"
     assert sum(user.waiting for user in queue.users) + 400 == 1250

@@ -29,7 +29,7 @@ from .texts import (
     time_of,
 )
 
-LISTED = 500
+LISTED = 300
 """Jobs of a table. More would make the page slow to open, and nobody reads them."""
 
 PEOPLE = 100
