@@ -136,7 +136,7 @@ def wanted_window(
             f"and Slurm does not change a start that is past. Give maintenance_start={text(there.start, zone)} to "
             "change the rest, or end it first (maintenance_end=true)"
         )
-    if found.start <= now and not there:
+    if found.start <= now and not (there and there.start == found.start):
         raise MaintenanceError(
             f"maintenance_start: found {shown(start)}, allowed: a time to come (now: {clock(now, zone)})"
         )

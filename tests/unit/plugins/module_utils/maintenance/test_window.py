@@ -94,10 +94,12 @@ def test_other_numbers_of_hours_are_refused(hours: float) -> None:
 def test_a_start_that_is_past_is_refused_unless_the_maintenance_has_begun_then() -> None:
     begun = MaintenanceWindow(NOW - HOUR, NOW + HOUR)
     start = "2026-11-28T11:00Z"
-    with pytest.raises(
-        MaintenanceError, match=r"allowed: a time to come \(now: Sat 2026-11-28 13:00 CET \(12:00 UTC\)"
-    ):
-        wanted_window(start, 2, NOW, None, BERLIN)
+    planned = MaintenanceWindow(NOW + HOUR, NOW + 2 * HOUR)
+    for there, hours in ((None, 2), (planned, 2), (planned, 0.5)):
+        with pytest.raises(
+            MaintenanceError, match=r"allowed: a time to come \(now: Sat 2026-11-28 13:00 CET \(12:00 UTC\)"
+        ):
+            wanted_window(start, hours, NOW, there, BERLIN)
     assert wanted_window(start, 2, NOW, begun, BERLIN) == begun
     assert wanted_window(start, 4, NOW, begun, BERLIN).end == NOW + 3 * HOUR
     with pytest.raises(MaintenanceError, match=r"maintenance_hours: found 1, but .* is past.*maintenance_end=true"):
