@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import seconds
@@ -133,31 +133,51 @@ def concerned(
         now: Unix time.
     """
     found = Concerned()
+    # Thousands of jobs are in few combinations of partitions and nodes.
+    place_of = lru_cache(maxsize=None)(partial(_place, partitions, reserved))
     for job in jobs:
-        names = [name for name in job.partitions.split(",") if name in partitions]
-        usable = frozenset().union(*(partitions[name].nodes for name in names))
-        if _value(job.reservation) == NAME:
-            continue
-        own = job.nodes if not job.queued else job.requested or usable
-        if reserved is not None and not own & reserved:
+        place = place_of(job.partitions)
+        own = job.requested if job.queued else job.nodes
+        on_reserved = reserved is None or (not own.isdisjoint(reserved) if own else job.queued and place.touched)
+        if _value(job.reservation) == NAME or not on_reserved:
             continue
         found.users.add(job.user)
-        bound = reserved is None or bool(job.requested & reserved) or (bool(usable) and usable <= reserved)
         if not job.queued:
             end = now + duration(job.left)
             if end > window.start:
                 last = None if math.isinf(end) else int(end)
                 found.running.append(ConcernedJob(job.job_id, job.user, job.partitions, job.limit, last))
-        elif bound and now + _limit(job, [partitions[name] for name in names]) > window.start:
+        elif (own or place.enclosed) and now + _limit(job, place) > window.start:
             found.waiting.append(ConcernedJob(job.job_id, job.user, job.partitions, job.limit, None))
     found.running.sort(key=lambda job: (job.end is None, job.end or 0))
     return found
 
 
-def _limit(job: ListedJob, partitions: Iterable[Partition]) -> float:
-    """The seconds that a queued job may run: its own limit, or else the least of its partitions."""
+class _Place(NamedTuple):
+    """The partitions of a queued job, against the reserved nodes."""
+
+    touched: bool
+    """Whether they have reserved nodes."""
+    enclosed: bool
+    """Whether they have no others."""
+    limit: float
+    """The least of their limits, in seconds."""
+
+
+def _limit(job: ListedJob, place: _Place) -> float:
+    """The seconds that a queued job may run: its own limit, or else that of its partitions."""
     own = duration(job.limit)
-    return min([own, *(partition.limit for partition in partitions)]) if math.isinf(own) else own
+    return place.limit if math.isinf(own) else own
+
+
+def _place(partitions: Mapping[str, Partition], reserved: frozenset[str] | None, text: str) -> _Place:
+    """The partitions that a job names."""
+    known = [partitions[name] for name in text.split(",") if name in partitions]
+    limit = min((partition.limit for partition in known), default=math.inf)
+    if reserved is None:
+        return _Place(True, True, limit)
+    usable = frozenset().union(*(partition.nodes for partition in known))
+    return _Place(not usable.isdisjoint(reserved), bool(usable) and usable <= reserved, limit)
 
 
 # -- for people ------------------------------------------------------------------------------------------------------
