@@ -173,6 +173,7 @@ benchmark: $(ready) ## measure site.yml, 10,000 nodes and 10,000 people, as rati
 	python tests/benchmark/slope.py
 	python tests/benchmark/scale.py
 	python tests/benchmark/people_plan.py
+	python tests/benchmark/report_page.py
 	molecule converge -s single
 	python tests/benchmark/people.py
 	python tests/benchmark/accounting.py
@@ -206,7 +207,10 @@ dashboard-pictures: $(ready) ## draw docs/dashboards-*.svg again, from the last 
 	for file in roles/slurm_metrics/files/dashboards/*.json; do \
 	  python tests/tools/dashboard_picture.py $(PROMETHEUS) "$$file" docs/dashboards-"$$(basename "$$file" .json)".svg; done
 
+page-pictures: $(ready) ## draw docs/report-*.png again: the page of clusters that do not exist, in Chromium
+	python tests/tools/page_pictures.py docs
+
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest unit doc-lint device dashboard-types release docs benchmark demo picture dashboard-pictures demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest unit doc-lint device dashboard-types release docs benchmark demo picture dashboard-pictures page-pictures demo-clean

@@ -37,7 +37,7 @@ from programs import load
 pytestmark = pytest.mark.once
 
 Data = dict[str, Any]
-MADE = {"made": report_data.at(), "cluster": "c", "version": 1}
+MADE = {"made": report_data.at(), "cluster": "c", "version": 1, "private": []}
 NOW = texts.time_of(MADE, "made")
 
 # -- A page as a browser reads it ------------------------------------------------------------------------------------
@@ -327,6 +327,18 @@ def test_what_is_missing_is_said() -> None:
     assert "Some of this page is missing." in for_all
     assert "db1" not in for_all
     assert "updates" not in for_all
+    gaps.append({"part": "usage.fairshare", "why": "sshare failed"})
+    assert "usage.fairshare" in Read(everybody(data)).text
+
+
+def test_backups_of_which_the_time_is_not_known() -> None:
+    rows = [
+        {"host": "h1", "finished": None, "ok": True, "text": "copied"},
+        {"host": "h2", "finished": None, "ok": True},
+    ]
+    assert upkeep.backup_check(upkeep.backups_of({"backup": rows}, NOW)).text == "done"
+    rows[1]["finished"] = report_data.at(-2)
+    assert upkeep.backup_check(upkeep.backups_of({"backup": rows}, NOW)).text == "done 2 h ago"
 
 
 def test_ended_maintenance_is_not_shown() -> None:
@@ -437,6 +449,13 @@ def test_idle_hours_of_users_are_for_administrators() -> None:
     view = page.page_of(privacy.for_everybody(data), admin=False)
     assert view.usage
     assert (view.usage.has_idle, view.usage.has_idle_of_users) == (True, False)
+
+
+@pytest.mark.parametrize("private", [None, "", {}, 0])
+def test_everything_is_private_if_private_data_are_not_known(private: Any) -> None:
+    data = marked(report_data.cluster())
+    data["private"] = private
+    assert marks(everybody(data)) == {"cluster", "maintenance-message"}
 
 
 def test_a_reservation_without_a_message_is_private() -> None:

@@ -26,7 +26,7 @@ from .jobs import Queue, queue_of, read_job, rest_of, uses_of_nodes
 from .nodes import LEVELS, Grid, grid_of, read_node, reasons_of_nodes
 from .plots import HEIGHT
 from .privacy import Private, for_everybody, private
-from .texts import Time, list_of, number_of, records_of, text_of, time_of
+from .texts import Time, number_of, records_of, text_of, time_of
 from .upkeep import (
     Backup,
     Check,
@@ -114,7 +114,7 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
         release=text_of(data, "release", 24),
         made=made,
         old_after=int(OLD_AFTER * (number_of(data, "interval") or 0)) or OLD_AFTER_DAY,
-        hidden=Private() if admin else private(list_of(data, "private")),
+        hidden=Private() if admin else private(data),
         missing=missing,
         missing_parts=parts,
         maintenance=maintenance_of(data, made),

@@ -11,10 +11,10 @@ hides names, they are on no part of the page: this is stricter than Slurm, whose
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .texts import list_of, records_of, text_of
+from .texts import records_of, text_of
 
 Record = Mapping[str, Any]
 
@@ -40,9 +40,13 @@ class Private(NamedTuple):
     users: bool = False
 
 
-def private(words: Iterable[Any]) -> Private:
-    """What words of PrivateData hide. Slurm accepts `job` as well as `jobs` (src/common/read_config.c)."""
-    said = ",".join(str(word).lower() for word in words)
+def private(data: Record) -> Private:
+    """What PrivateData hides: everything if it is not known.
+
+    Slurm accepts `job` as well as `jobs` (src/common/read_config.c).
+    """
+    words = data.get("private")
+    said = ",".join(str(word).lower() for word in words) if isinstance(words, list) else "all"
     return Private(*("all" in said or name[:-1] in said for name in Private._fields))
 
 
@@ -104,7 +108,7 @@ def _maintenance(reservation: Record, hidden: Private) -> Record | None:
 
 def for_everybody(data: Record) -> dict[str, Any]:
     """The data without what a user may not see."""
-    hidden = private(list_of(data, "private"))
+    hidden = private(data)
     usage = data.get("usage")
     reservations = [_maintenance(found, hidden) for found in records_of(data, "maintenance")]
     return {
@@ -116,5 +120,9 @@ def for_everybody(data: Record) -> dict[str, Any]:
         "usage": None if hidden.usage or not isinstance(usage, Mapping) else _usage(usage, hidden),
         "maintenance": [found for found in reservations if found],
         # Why a part is missing may name hosts and commands.
-        "missing": [{"part": gap["part"]} for gap in records_of(data, "missing") if gap.get("part") in PARTS],
+        "missing": [
+            {"part": gap.get("part")}
+            for gap in records_of(data, "missing")
+            if str(gap.get("part")).partition(".")[0] in PARTS
+        ],
     }

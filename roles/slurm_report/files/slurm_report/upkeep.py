@@ -381,7 +381,10 @@ def backup_check(backups: Sequence[Backup]) -> Check:
     if not backups:
         return Check("Backup", "unknown", "none is known", "backup")
     bad = [backup.host for backup in backups if not backup.ok]
-    oldest = min(backups, key=lambda backup: backup.finished.seconds)
+    times = sorted((backup for backup in backups if backup.finished.iso), key=lambda backup: backup.finished.seconds)
     return _judged(
-        "Backup", short(f"not good: {', '.join(bad)}", NAMES) if bad else "", f"done {oldest.age} ago", "backup"
+        "Backup",
+        short(f"not good: {', '.join(bad)}", NAMES) if bad else "",
+        f"done {times[0].age} ago" if times else "done",
+        "backup",
     )
