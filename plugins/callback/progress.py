@@ -58,8 +58,11 @@ COLOURS = {
 
 PAUSES = ("pause", "ansible.builtin.pause", "ansible.legacy.pause")
 
-SOON, LATE = 10, 30
-"""Seconds after which a task that goes on is named: to somebody who looks at a terminal, and in a file."""
+SOON = 10
+"""Seconds after which a task that goes on is named to somebody who looks at a terminal."""
+
+LATE = 30
+"""The same in a file."""
 
 
 def guarded(method: Callable[..., None]) -> Callable[..., None]:
