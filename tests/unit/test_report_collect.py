@@ -38,7 +38,7 @@ Collect = Callable[..., Data]
 @pytest.fixture(name="report")
 def of_role(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """The module that collects, with directories of the test."""
-    module = program()
+    module: ModuleType = program()
     state = tmp_path / "state"
     state.mkdir()
     values = {
@@ -503,7 +503,7 @@ def test_it_runs_from_standard_input(tmp_path: Path, stand_in: StandIn) -> None:
 @pytest.fixture(name="command")
 def with_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """The command slurm-report, with pages that show the data as they are."""
-    module = program("__main__")
+    module: ModuleType = program("__main__")
     page = ModuleType("slurm_report.page")
 
     def write_pages(data: Data, directory: Path) -> None:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slurm_report import collect
+from . import collect
 
 PAGES = Path("/var/lib/gpucluster-slurm/report-pages")
 """The directory that nginx serves."""
@@ -81,7 +81,7 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 def write_pages(data: dict[str, Any], directory: Path) -> None:
     """Write index.html and admin.html into a directory."""
-    from slurm_report import page  # a controller without Jinja2 collects as well
+    from . import page  # a controller without Jinja2 collects as well
 
     page.write_pages(data, directory)
 
