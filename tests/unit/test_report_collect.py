@@ -552,6 +552,18 @@ def test_pages(command: ModuleType, report: ModuleType, stand_in: StandIn, tmp_p
         assert "'part': 'hosts'" not in text  # it is there now
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_from_answers_to_pages(collected: Collect, release: str, tmp_path: Path) -> None:
+    """With the real pages."""
+    page = pytest.importorskip("slurm_report.page")
+    rows = [{**row, "Name": "<b>two</b>\nlines"} for row in jobs(release)]
+    page.write_pages(collected(release, squeue=json.dumps(rows)), tmp_path)
+    for name in ("index.html", "admin.html"):
+        text = (tmp_path / name).read_text()
+        assert "gpu05" in text
+        assert "<b>two" not in text
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
