@@ -426,7 +426,8 @@ def test_what_others_have_left(collected: Collect, report: ModuleType) -> None:
     validation = {"finished": "2026-11-27T10:00:00+01:00", "ok": True, "passed": 4, "failed": 0, "waiting": 0}
     (report.STATE / "validation.json").write_text(json.dumps(validation | {"more": 1}))
     report.BACKUP.write_text(json.dumps({"succeeded": 1795819491, "tried": 1795819491, "error": ""}))
-    data = collected("24.11", {"host": "head"})
+    data = collected("24.11", {"host": "head", "interval": 300})
+    assert data["interval"] == 300
     assert [row["part"] for row in data["missing"]] == ["usage.idle_gpu_hours"]
     assert data["hosts"] == hosts
     assert data["validation"] == validation

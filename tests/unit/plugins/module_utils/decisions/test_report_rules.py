@@ -143,7 +143,7 @@ def test_the_timer_has_the_program_and_the_words_of_doctor() -> None:
         "/etc/gpucluster-slurm/report.json",
     } <= {*found}
     settings = json.loads(found["/etc/gpucluster-slurm/report.json"]["content"])
-    assert settings["host"] == "login"
+    assert (settings["host"], settings["interval"]) == ("login", 300)
     assert settings["causes"]["words"]["person"]["remedy"] == "Ask who has drained it."
 
 
