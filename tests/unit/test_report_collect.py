@@ -38,7 +38,7 @@ Collect = Callable[..., Data]
 @pytest.fixture(name="report")
 def of_role(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """The module that collects, with directories of the test."""
-    module = program()
+    module: ModuleType = program()
     state = tmp_path / "state"
     state.mkdir()
     values = {
@@ -426,7 +426,8 @@ def test_what_others_have_left(collected: Collect, report: ModuleType) -> None:
     validation = {"finished": "2026-11-27T10:00:00+01:00", "ok": True, "passed": 4, "failed": 0, "waiting": 0}
     (report.STATE / "validation.json").write_text(json.dumps(validation | {"more": 1}))
     report.BACKUP.write_text(json.dumps({"succeeded": 1795819491, "tried": 1795819491, "error": ""}))
-    data = collected("24.11", {"host": "head"})
+    data = collected("24.11", {"host": "head", "interval": 300})
+    assert data["interval"] == 300
     assert [row["part"] for row in data["missing"]] == ["usage.idle_gpu_hours"]
     assert data["hosts"] == hosts
     assert data["validation"] == validation
@@ -503,7 +504,7 @@ def test_it_runs_from_standard_input(tmp_path: Path, stand_in: StandIn) -> None:
 @pytest.fixture(name="command")
 def with_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """The command slurm-report, with pages that show the data as they are."""
-    module = program("__main__")
+    module: ModuleType = program("__main__")
     page = ModuleType("slurm_report.page")
 
     def write_pages(data: Data, directory: Path) -> None:
@@ -550,6 +551,18 @@ def test_pages(command: ModuleType, report: ModuleType, stand_in: StandIn, tmp_p
         text = (tmp_path / "index.html").read_text()
         assert "'part': 'validation'" in text
         assert "'part': 'hosts'" not in text  # it is there now
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_from_answers_to_pages(collected: Collect, release: str, tmp_path: Path) -> None:
+    """With the real pages."""
+    page = pytest.importorskip("slurm_report.page")
+    rows = [{**row, "Name": "<b>two</b>\nlines"} for row in jobs(release)]
+    page.write_pages(collected(release, squeue=json.dumps(rows)), tmp_path)
+    for name in ("index.html", "admin.html"):
+        text = (tmp_path / name).read_text()
+        assert "gpu05" in text
+        assert "<b>two" not in text
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ OF_PROGRAMS: list[Directory] = [
     _of_root("/etc/gpucluster-slurm/prometheus"),
     _of_root("/etc/gpucluster-slurm/prometheus/rules"),
     _of_root("/etc/gpucluster-slurm/prometheus/targets"),
-    _of_root("/etc/gpucluster-slurm/report", "0750"),
+    _of_root("/etc/gpucluster-slurm/report"),
     _of_root("/etc/ssh/people.keys.d"),
     _of_root("/etc/systemd/system/prometheus.service.d"),
     _of_root("/etc/systemd/system/prometheus-alertmanager.service.d"),
@@ -90,6 +90,8 @@ OF_PROGRAMS: list[Directory] = [
     _of_root(f"{KEPT_DIR}/found", "0700", closed=False),
     _of_root(INSTALLED),
     _of_root(f"{KEPT_DIR}/report", "0700"),
+    _of_root(f"{KEPT_DIR}/report-pages"),
+    _of_root(f"{KEPT_DIR}/report-pages/admin"),
     _of_root(UPGRADE_DIR, "0700"),
     _of_root(PYXIS_DIR, closed=False),
 ]

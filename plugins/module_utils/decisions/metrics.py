@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import hosts_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_names, machine_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import NODE_EXPORTER, PROMETHEUS
@@ -126,6 +127,8 @@ class MeasuredCluster:
     controllers: list[str]
     database: str
     registry: str
+    report: str
+    """The host that serves the page about the cluster."""
     compute: frozenset[str]
     fetching: frozenset[str]
     """The hosts with sackd."""
@@ -157,6 +160,7 @@ def measured_cluster(host: RunHost) -> MeasuredCluster:
         controllers=controllers,
         database=host["slurm_database"],
         registry=host["slurm_registry"],
+        report=str(hosts_in(host["slurm_report"]) or ""),
         compute=compute,
         fetching=fetching,
         saving=frozenset(backup_hosts(host)),
@@ -339,7 +343,9 @@ def _daemons(cluster: MeasuredCluster, name: str) -> Iterator[str]:
     if name in cluster.fetching:
         yield "sackd"
     if name == cluster.registry:
-        yield from ("docker-registry", "nginx")
+        yield "docker-registry"
+    if name in (cluster.registry, cluster.report):
+        yield "nginx"
     if name == cluster.server:
         yield from ("prometheus", "prometheus-alertmanager")
 

@@ -44,6 +44,9 @@ WELCOME = "/etc/nginx/sites-enabled/default"
 NGINX_RECORD = f"{INSTALLED}/nginx"
 """Where nginx was installed for the key. A site may need python3-jinja2 for other programs, so that it stays."""
 
+MINUTES = 5
+"""The time between two pages."""
+
 GROUP = "www-data"
 """The group of nginx, whose members read the pages."""
 
@@ -173,13 +176,14 @@ def directories(_host: RunHost) -> list[dict[str, str]]:
 
 def files(host: RunHost) -> list[File]:
     """The timer, its service, and the program, which the timer starts anew when one of them changes."""
+    known = {**settings(host.name), "interval": MINUTES * 60}
     own = {"pages": PAGES, "state": STATE, "program": PROGRAM, "group": GROUP}
     return [
-        {"path": f"{UNITS}/{TIMER}", "content": host.text(ROLE, "timer.j2")},
+        {"path": f"{UNITS}/{TIMER}", "content": host.text(ROLE, "timer.j2", minutes=MINUTES)},
         {"path": f"{UNITS}/slurm-report.service", "content": host.text(ROLE, "service.j2", **own)},
         *({"path": f"{PACKAGE}/{name}", "content": package_file(name)} for name in package_names()),
         {"path": PROGRAM, "content": program(), "mode": "0755"},
-        {"path": SETTINGS, "content": json.dumps(settings(host.name), indent=1, sort_keys=True) + "\n"},
+        {"path": SETTINGS, "content": json.dumps(known, indent=1, sort_keys=True) + "\n"},
     ]
 
 

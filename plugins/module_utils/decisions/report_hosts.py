@@ -224,13 +224,18 @@ def validation(host: RunHost) -> Row | None:
     path = Path(host.option("validate", "validate_report_dir")) / "validation.json"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return left_by_validate(found, datetime.fromtimestamp(int(path.stat().st_mtime)).astimezone().isoformat())
+        return left_by_validate(host, found, datetime.fromtimestamp(int(path.stat().st_mtime)).astimezone().isoformat())
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def left_by_validate(result: Mapping[str, Any], finished: str) -> Row:
-    """What role validate leaves for the page."""
+def left_by_validate(_host: RunHost, result: Mapping[str, Any], finished: str) -> Row:
+    """What role validate leaves for the page.
+
+    Args:
+        result: what it returns.
+        finished: the time, in ISO 8601.
+    """
     return {"finished": finished, **{key: result[key] for key in ("ok", "passed", "failed", "waiting")}}
 
 
@@ -277,7 +282,8 @@ def collected(host: RunHost, made: str) -> str:
         host: any host of the play.
         made: the time, in ISO 8601.
     """
-    result = next((found for name in host.all_play_hosts if (found := host.of(name).get(COLLECTED))), {})
+    results = (host.of(name).get(COLLECTED) for name in host.all_play_hosts)
+    result: Mapping[str, Any] = next(filter(None, results), {})
     if result.get("rc") == 0 and result.get("stdout"):
         return str(result["stdout"])
     reason = str(result.get("stderr") or result.get("msg") or "it was not reached").strip().split("\n")[-1][:300]

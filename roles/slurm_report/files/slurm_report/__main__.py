@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slurm_report import collect
+from . import collect
 
 PAGES = Path("/var/lib/gpucluster-slurm/report-pages")
 """The directory that nginx serves."""
@@ -81,7 +81,7 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 def write_pages(data: dict[str, Any], directory: Path) -> None:
     """Write index.html and admin.html into a directory."""
-    from slurm_report import page  # a controller without Jinja2 collects as well
+    from . import page  # a controller without Jinja2 collects as well
 
     page.write_pages(data, directory)
 
@@ -153,11 +153,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "update":
             return update()
-        # The page for administrators has what others may not see.
         os.umask(0o077)
         data = read_data(None if str(options.data) == "-" else options.data, options.hosts)
         write_pages(data, options.output)
-        (options.output / "index.html").chmod(0o644)
+        # The page for administrators has what others may not see.
+        for name, mode in (("index.html", 0o644), ("admin.html", 0o600)):
+            (options.output / name).chmod(mode)
         print(json.dumps(summary(data)))
     except (PagesError, collect.CollectError, OSError) as error:
         print(f"slurm-report: {error}", file=sys.stderr)

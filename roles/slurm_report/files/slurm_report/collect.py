@@ -532,7 +532,8 @@ class Collection:
     def __init__(self, settings: Mapping[str, Any], commands: Commands, now: float) -> None:
         self.settings, self.commands, self.now = settings, commands, now
         self.missing: list[Row] = []
-        self.data: Row = {"version": VERSION, "made": show_time(now), **dict.fromkeys(PARTS)}
+        self.data: Row = {"version": VERSION, "made": show_time(now), "interval": settings.get("interval")}
+        self.data |= dict.fromkeys(PARTS)
 
     def attempt(self, part: str, make: Callable[[], Any]) -> Any:
         """What a function returns; None if it fails, and the reason is added to `missing`."""
@@ -699,8 +700,8 @@ def collect(settings: Mapping[str, Any], hosts: Path | None = None, commands: Co
     """The data.
 
     Args:
-        settings: those of the role: `causes` (doctor's words), `host` (the name of this host in the inventory), `keep`
-            (whether the use is kept in a file).
+        settings: those of the role: `causes` (doctor's words), `host` (the name of this host in the inventory),
+            `interval` (seconds between two pages), `keep` (whether the use is kept in a file).
         hosts: the file that report.yml has left.
         commands: how commands are run.
     """

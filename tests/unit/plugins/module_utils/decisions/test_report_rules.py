@@ -17,6 +17,8 @@ from typing import Any
 import jinja2
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preflight, preparation, report
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.stages import STAGES
 from plain_host import GROUPS, ROLES, PlainHost, cluster
 
@@ -70,7 +72,10 @@ def test_a_page_with_tls_needs_its_files(tmp_path: Path) -> None:
     for name in ("tls.crt", "tls.key"):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(0o640)
-    own = {"slurm_report_certificate": str(tmp_path / "tls.crt"), "slurm_report_key": str(tmp_path / "tls.key")}
+    own: dict[str, Any] = {
+        "slurm_report_certificate": str(tmp_path / "tls.crt"),
+        "slurm_report_key": str(tmp_path / "tls.key"),
+    }
     assert report.objections(login(**own)) == [
         f"slurm_report_key: found {tmp_path}/tls.key with mode 640, allowed: 600 or 400"
     ]
@@ -138,13 +143,13 @@ def test_the_timer_has_the_program_and_the_words_of_doctor() -> None:
         "/etc/gpucluster-slurm/report.json",
     } <= {*found}
     settings = json.loads(found["/etc/gpucluster-slurm/report.json"]["content"])
-    assert settings["host"] == "login"
+    assert (settings["host"], settings["interval"]) == ("login", 300)
     assert settings["causes"]["words"]["person"]["remedy"] == "Ask who has drained it."
 
 
 @pytest.mark.once
 def test_the_program_runs(tmp_path: Path) -> None:
-    text = report.program().replace(report.SCRIPTS_DIR, str(ROLES / "slurm_report/files"))
+    text = report.program().replace(SCRIPTS_DIR, str(ROLES / "slurm_report/files"))
     (tmp_path / "slurm-report").write_text(text)
     command = [sys.executable, "-I", str(tmp_path / "slurm-report"), "pages", "--data", "/missing", "--output", "/"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -280,7 +285,7 @@ def test_only_hosts_with_something_of_the_key_have_work() -> None:
 def test_nginx_goes_if_the_key_has_brought_it() -> None:
     new = login()
     assert report.package_records(new) == [
-        {"path": report.NGINX_RECORD, "content": f"{report.MANAGED} Removed with the key report.\n"}
+        {"path": report.NGINX_RECORD, "content": f"{MANAGED} Removed with the key report.\n"}
     ]
     assert report.package_records(login().say(packages={"nginx": "1"})) == []
     assert report.package_records(login(slurm_registry="login")) == []
