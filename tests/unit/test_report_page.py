@@ -376,7 +376,8 @@ def marked(data: Data) -> Data:
     for number, node in enumerate(found["nodes"]):
         node["name"] = f"mark-nodes-name-{number}"
     for place, job in enumerate(found["jobs"]):
-        job["nodes"] = f"mark-jobs-nodes-{place}" if job["nodes"] else ""
+        # One of them is a node whose cell tells who uses it.
+        job["nodes"] = f"mark-jobs-nodes-{place},mark-nodes-name-{place % 24}" if job["nodes"] else ""
     for place, drain in enumerate(found["drains"]):
         drain["nodes"] = f"mark-drains-nodes-{place}"
     found["maintenance"][0]["nodes"] = "mark-maintenance-nodes-1"
@@ -411,6 +412,7 @@ FOR_ALL = {"cluster", "jobs-nodes"} | NAMES_OF_JOBS | OF_NODES | OF_DRAINS | OF_
         (["events", "cloud"], set()),
         (["jobs"], {"jobs-nodes"} | NAMES_OF_JOBS),
         (["job"], {"jobs-nodes"} | NAMES_OF_JOBS),
+        (["node"], OF_NODES | OF_DRAINS | {"jobs-nodes", "maintenance-nodes"}),
         (["nodes"], OF_NODES | OF_DRAINS | {"jobs-nodes", "maintenance-nodes"}),
         (["partitions"], {"jobs-partition", "nodes-partitions"}),
         (["usage"], OF_USE),
