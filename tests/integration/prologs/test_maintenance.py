@@ -42,7 +42,7 @@ def _site(lab: Lab) -> Iterator[None]:
             lab.command(host, f"id mary || useradd --create-home --uid {number} mary")
         lab.command(CONTROLLER, LOGIN_KEY)
         yield
-        lab.command(CONTROLLER, f"scancel --user=alice,mary; scontrol delete ReservationName={NAME}")
+        lab.command(CONTROLLER, f"scancel --user=alice; scancel --user=mary; scontrol delete ReservationName={NAME}")
         lab.command(CONTROLLER, f"rm -f {MESSAGE} {RECORD}")
 
 
