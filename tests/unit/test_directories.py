@@ -344,7 +344,7 @@ def test_a_controller_has_the_closed_directory_before_files_are_copied_there() -
 def test_the_table_has_every_directory_that_code_makes() -> None:
     """A directory below the collection's own that is in no row would not be compared."""
     listed = {entry["path"] for entry in host_directories.directories(cluster(slurm_profile="strict")["head"])}
-    sources = [*ROOT.glob("plugins/**/*.py"), *ROOT.glob("roles/*/files/*.py")]
+    sources = [*ROOT.glob("plugins/**/*.py"), *ROOT.glob("roles/*/files/**/*.py")]
     own = re.compile(r'"(/(?:etc|run|var/lib|var/cache)/(?:gpucluster-slurm|ssh/people)[a-zA-Z/._-]*)"')
     used = {path for source in sources for path in own.findall(source.read_text())}
     files = {  # these are no directories
@@ -356,6 +356,7 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
         "/etc/gpucluster-slurm/metrics.json",
         "/etc/gpucluster-slurm/mig.json",
         "/etc/gpucluster-slurm/prometheus/slurmctld.token",
+        "/etc/gpucluster-slurm/report.json",
         "/etc/gpucluster-slurm/slurmctld_http.key",
         "/run/gpucluster-slurm/gpus-changed",
         "/run/gpucluster-slurm/health.json",

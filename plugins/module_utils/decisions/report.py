@@ -175,16 +175,17 @@ def directories(_host: RunHost) -> list[dict[str, str]]:
 
 
 def files(host: RunHost) -> list[File]:
-    """The timer, its service, and the program, which the timer starts anew when one of them changes."""
+    """The timer, its service, and the program, of which the timer loads none."""
     known = {**settings(host.name), "interval": MINUTES * 60}
     own = {"pages": PAGES, "state": STATE, "program": PROGRAM, "group": GROUP}
-    return [
-        {"path": f"{UNITS}/{TIMER}", "content": host.text(ROLE, "timer.j2", minutes=MINUTES)},
+    others: list[File] = [
         {"path": f"{UNITS}/slurm-report.service", "content": host.text(ROLE, "service.j2", **own)},
         *({"path": f"{PACKAGE}/{name}", "content": package_file(name)} for name in package_names()),
         {"path": PROGRAM, "content": program(), "mode": "0755"},
         {"path": SETTINGS, "content": json.dumps(known, indent=1, sort_keys=True) + "\n"},
     ]
+    timer = {"path": f"{UNITS}/{TIMER}", "content": host.text(ROLE, "timer.j2", minutes=MINUTES)}
+    return [timer, *({**file, "loaded": False} for file in others)]
 
 
 def package_names() -> list[str]:
