@@ -306,6 +306,12 @@ def test_a_page_without_any_data() -> None:
         for html in (admin(data), everybody(data)):
             assert Read(html).open == []
     text = Read(admin(MADE)).text
+    assert text.count("Not known: it could not be had when the page was made.") == 4
+    assert "Security updates not known" in text
+    assert Read(everybody(MADE)).text.count("Not known: it could not be had when the page was made.") == 3
+    text = Read(admin({**MADE, "nodes": [], "jobs": [], "drains": [], "updates": []})).text
+    assert "Not known" not in text
+    assert "Security updates none pending" in text
     for said in (
         "not checked",
         "no run is known",

@@ -59,6 +59,9 @@ HERE = Path(__file__).parent
 DRAINS = 100
 """Reasons of drained nodes that are listed."""
 
+KNOWN = ("nodes", "jobs", "drains", "updates")
+"""Lists that are known to be empty if they are; null means that they could not be had."""
+
 OLD_AFTER = 3
 """Intervals after which a page is old."""
 
@@ -96,7 +99,7 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
     """The content of one page. data: already without what its readers may not see."""
     made = time_of(data, "made")
     missing = gaps_of(data)
-    parts = frozenset(gap.part for gap in missing)
+    parts = frozenset(gap.part for gap in missing) | {key for key in KNOWN if data.get(key) is None}
     jobs = [job for job in map(read_job, records_of(data, "jobs")) if job]
     nodes = [read_node(node) for node in records_of(data, "nodes")]
     drains = drains_of(data, made)

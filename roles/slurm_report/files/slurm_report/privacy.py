@@ -11,7 +11,7 @@ hides names, they are on no part of the page: this is stricter than Slurm, whose
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from .texts import records_of, text_of
@@ -106,6 +106,13 @@ def _maintenance(reservation: Record, hidden: Private) -> Record | None:
     return {**kept, "name": None} if kept["message"] else None
 
 
+def _part(data: Record, key: str, hidden: bool, reduce: Callable[[Record], Record]) -> list[Record] | None:
+    """A list of the data without what is hidden; None if it is not known."""
+    if hidden:
+        return []
+    return None if data.get(key) is None else [reduce(record) for record in records_of(data, key)]
+
+
 def for_everybody(data: Record) -> dict[str, Any]:
     """The data without what a user may not see."""
     hidden = private(data)
@@ -114,9 +121,9 @@ def for_everybody(data: Record) -> dict[str, Any]:
     return {
         **_kept(data, "version made interval cluster private"),
         "controllers": [_kept(found, "place answers serves") for found in records_of(data, "controllers")],
-        "nodes": [] if hidden.nodes else [_node(node, hidden) for node in records_of(data, "nodes")],
-        "jobs": [] if hidden.jobs else [_job(job, hidden) for job in records_of(data, "jobs")],
-        "drains": [] if hidden.nodes else [_drain(drain, hidden) for drain in records_of(data, "drains")],
+        "nodes": _part(data, "nodes", hidden.nodes, lambda node: _node(node, hidden)),
+        "jobs": _part(data, "jobs", hidden.jobs, lambda job: _job(job, hidden)),
+        "drains": _part(data, "drains", hidden.nodes, lambda drain: _drain(drain, hidden)),
         "usage": None if hidden.usage or not isinstance(usage, Mapping) else _usage(usage, hidden),
         "maintenance": [found for found in reservations if found],
         # Why a part is missing may name hosts and commands.
