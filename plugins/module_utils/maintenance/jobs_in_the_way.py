@@ -153,7 +153,7 @@ def concerned(
     return found
 
 
-class _Place(NamedTuple):
+class _JobPartitions(NamedTuple):
     """The partitions of a queued job, against the reserved nodes."""
 
     touched: bool
@@ -164,20 +164,20 @@ class _Place(NamedTuple):
     """The least of their limits, in seconds."""
 
 
-def _limit(job: ListedJob, place: _Place) -> float:
+def _limit(job: ListedJob, place: _JobPartitions) -> float:
     """The seconds that a queued job may run: its own limit, or else that of its partitions."""
     own = duration(job.limit)
     return place.limit if math.isinf(own) else own
 
 
-def _place(partitions: Mapping[str, Partition], reserved: frozenset[str] | None, text: str) -> _Place:
+def _place(partitions: Mapping[str, Partition], reserved: frozenset[str] | None, text: str) -> _JobPartitions:
     """The partitions that a job names."""
     known = [partitions[name] for name in text.split(",") if name in partitions]
     limit = min((partition.limit for partition in known), default=math.inf)
     if reserved is None:
-        return _Place(True, True, limit)
+        return _JobPartitions(True, True, limit)
     usable = frozenset().union(*(partition.nodes for partition in known))
-    return _Place(not usable.isdisjoint(reserved), bool(usable) and usable <= reserved, limit)
+    return _JobPartitions(not usable.isdisjoint(reserved), bool(usable) and usable <= reserved, limit)
 
 
 # -- for people ------------------------------------------------------------------------------------------------------
