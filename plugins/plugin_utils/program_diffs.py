@@ -28,7 +28,9 @@ def _own_files() -> dict[str, str]:
     """The texts that hosts get as they are, by the name of the file in this collection."""
     paths = [path for path in sorted(ROLES.glob("*/files/**/*")) if path.is_file()]
     paths += [COLLECTION / path for path in LIBRARIES]
-    return {path.relative_to(COLLECTION).as_posix(): _body(path.read_text(encoding="utf-8")) for path in paths}
+    # Python may have left compiled files there, which are no text.
+    texts = {path: path.read_bytes().decode(errors="replace") for path in paths if path.suffix != ".pyc"}
+    return {path.relative_to(COLLECTION).as_posix(): _body(text) for path, text in texts.items()}
 
 
 def own_file(text: str) -> str:

@@ -18,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     slurm_health,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils import program_diffs
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.program_diffs import own_file, shortened
 
 ROOT = Path(__file__).parents[4]
@@ -98,6 +99,23 @@ def test_a_mode_and_a_secret_are_shown_as_they_were() -> None:
         assert shortened(diff) == diff
     strange: list[Any] = [None, [], {}, [{}], {"prepared": "x"}]
     assert [shortened(diff) for diff in strange] == strange
+
+
+def test_files_that_are_no_text_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python compiles a program that a test imports, next to it."""
+    files = tmp_path / "roles/x/files"
+    (files / "__pycache__").mkdir(parents=True)
+    (files / "__pycache__/a.cpython-311.pyc").write_bytes(b"\xa7\r\r\n")
+    (files / "image").write_bytes(b"\x89PNG")
+    (files / "a.py").write_text("#!/usr/bin/python3\nprint()\n")
+    monkeypatch.setattr(program_diffs, "ROLES", tmp_path / "roles")
+    monkeypatch.setattr(program_diffs, "COLLECTION", tmp_path)
+    monkeypatch.setattr(program_diffs, "LIBRARIES", ())
+    program_diffs._own_files.cache_clear()
+    try:
+        assert own_file("# Managed\nprint()\n") == "roles/x/files/a.py"
+    finally:
+        program_diffs._own_files.cache_clear()
 
 
 def test_rules_of_prometheus_are_own_files() -> None:
