@@ -71,6 +71,7 @@ def a_node_without_its_health_check(lab: Lab) -> Iterator[str]:
     lab.command(node, f"mv /root/kept-program {program}")
 
 
+@pytest.mark.rare  # half a minute
 def test_a_check_shows_settings_and_one_line_for_a_program(lab: Lab, without_program: str) -> None:
     status, lines = output(lab, "site", "--check", "--diff", '--extra-vars={"slurm_conf": {"KillWait": 31}}')
     assert status == 0, "\n".join(lines)
@@ -81,6 +82,7 @@ def test_a_check_shows_settings_and_one_line_for_a_program(lab: Lab, without_pro
     assert any(line.startswith("    Compute nodes") and without_program in line for line in lines)
 
 
+@pytest.mark.rare  # half a minute
 def test_verbose_output_is_ansibles_own(lab: Lab) -> None:
     """What a run prints is for people; -v is for the search of a fault."""
     status, lines = output(lab, "site", "-v", "--tags=compute")
