@@ -112,7 +112,7 @@ JOBS: dict[str, str] = {}
 
 def test_an_announcement_tells_jobs_users_and_logins(lab: Lab) -> None:
     mails(lab)
-    JOBS["runs into it"] = submit(lab, "alice", f"-w {FIRST} -n1 --time=1-0", "sleep 600")
+    JOBS["runs into it"] = submit(lab, "alice", f"-w {FIRST} -n1 --time=1-0", "sleep 3600")
     lab.wait_for(CONTROLLER, "timeout 60 squeue -h -t R -o =%i=", f"={JOBS['runs into it']}=", 60)
     start = local_time(lab, "+3 hours")
     checked = lab.playbook("maintenance", *options(start), "--check", "--diff")
