@@ -17,7 +17,7 @@ from plain_host import cluster
 ROOT = Path(__file__).parents[2]
 CLEANUP = remove_nodes.cleanup(cluster()["n1"])
 
-SERVERS = ("backup", "mariadb", "nfs_server", "registry", "slurmctld", "slurmdbd")
+SERVERS = ("backup", "mariadb", "nfs_server", "registry", "slurm_report", "slurmctld", "slurmdbd")
 """Roles of hosts that cannot leave."""
 
 STAYS = (
