@@ -17,8 +17,8 @@ from plain_host import cluster
 ROOT = Path(__file__).parents[2]
 CLEANUP = remove_nodes.cleanup(cluster()["n1"])
 
-SERVERS = ("backup", "mariadb", "nfs_server", "registry", "slurm_report", "slurmctld", "slurmdbd")
-"""Roles of hosts that cannot leave."""
+SERVERS = ("backup", "mariadb", "nfs_server", "registry", "report", "slurm_report", "slurmctld", "slurmdbd")
+"""Roles of hosts that cannot leave, and the names of their rules."""
 
 STAYS = (
     "/etc/apt/keyrings/*",  # packages stay, so their source does
