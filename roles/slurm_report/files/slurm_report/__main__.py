@@ -16,6 +16,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,8 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 def write_pages(data: dict[str, Any], directory: Path) -> None:
     """Write index.html and admin.html into a directory."""
-    from . import page  # a controller without Jinja2 collects as well
-
-    page.write_pages(data, directory)
+    # Not at the beginning: a host without Jinja2 collects as well.
+    import_module(".page", __package__).write_pages(data, directory)
 
 
 @contextmanager
