@@ -103,6 +103,7 @@ PLACES: dict[str, str] = {
     "roles/slurm_health/files/checks/filesystems": RANDOM,
     "roles/slurm_report/files/slurm_report/__main__.py": f"{ROOTS}; {RANDOM}",
     "roles/slurm_report/files/slurm_report/collect.py": ROOTS,
+    "roles/slurm_report/files/slurm_report/page.py": ROOTS,
     "roles/slurmctld/templates/job_script.sh.j2": f"{ROOTS}; {RANDOM}",
     "roles/slurmctld/templates/logrotate.j2": "test_log_of_slurm",
     "roles/validate/templates/mpi.sh.j2": RANDOM,
