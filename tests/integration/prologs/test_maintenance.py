@@ -210,6 +210,7 @@ def test_running_jobs_outlive_the_start_and_the_length_can_change(lab: Lab) -> N
     seconds = 60
     start = local_time(lab, f"+{seconds} seconds")
     done(lab.playbook("maintenance", *options(start)))
+    assert {*mails(lab)} == {"alice", "mary"}
     lab.wait_for(CONTROLLER, "timeout 60 scontrol show reservation", "State=ACTIVE", 2 * seconds)
     assert state(lab, JOBS["runs into it"]) == "RUNNING"
     found = done(lab.playbook("maintenance", *options(start, hours=3)))
@@ -217,7 +218,7 @@ def test_running_jobs_outlive_the_start_and_the_length_can_change(lab: Lab) -> N
     refused = lab.playbook("maintenance", *options(local_time(lab, "+1 day")))
     assert refused.rc != 0
     assert f"Give maintenance_start={start.removesuffix(':00')}" in refused.output
-    mails(lab)
+    assert {*mails(lab)} == {"alice", "mary"}
 
 
 def test_the_end_removes_everything_and_jobs_start(lab: Lab) -> None:
