@@ -41,8 +41,10 @@ def _site(lab: Lab) -> Iterator[None]:
         for host in (FIRST, RELAY):
             lab.command(host, f"id mary || useradd --create-home --uid {number} mary")
         lab.command(CONTROLLER, LOGIN_KEY)
+        lab.command(RELAY, f"rm -f {MAILDIR}/new/*")
         yield
-        lab.command(CONTROLLER, f"scancel --user=alice; scancel --user=mary; scontrol delete ReservationName={NAME}")
+        lab.command(CONTROLLER, "scancel --user=alice; scancel --user=mary")
+        lab.command(CONTROLLER, f"scontrol delete ReservationName={NAME} || true")
         lab.command(CONTROLLER, f"rm -f {MESSAGE} {RECORD}")
 
 
@@ -111,7 +113,6 @@ JOBS: dict[str, str] = {}
 
 
 def test_an_announcement_tells_jobs_users_and_logins(lab: Lab) -> None:
-    mails(lab)
     JOBS["runs into it"] = submit(lab, "alice", f"-w {FIRST} -n1 --time=1-0", "sleep 3600")
     lab.wait_for(CONTROLLER, "timeout 60 squeue -h -t R -o =%i=", f"={JOBS['runs into it']}=", 60)
     start = local_time(lab, "+3 hours")
