@@ -10,7 +10,7 @@ name: progress
 type: stdout
 short_description: Output of runs for people
 version_added: "0.2.0"
-author: gpucluster.slurm contributors
+author: gpucluster.slurm contributors (@gpucluster)
 description:
   - Shows a line for each play in which a task ran, with its time, its hosts, and the hosts that it changed.
   - A task that takes long is named while it goes on, with the hosts that have not ended it and with the last attempt if

@@ -609,7 +609,7 @@ def read_facts(module: AnsibleModule) -> HostFactsResult:
 
 
 ARGUMENTS = {
-    "purpose": {"type": "str", "default": "", "choices": ["", "site", "lists", "role", "cluster"]},
+    "purpose": {"type": "str", "default": "", "choices": ["", "site", "lists", "report", "role", "cluster"]},
     "packages": NAMES,
     "slurm_package": {"type": "str", "default": "slurm-wlm-basic-plugins"},
     "update_lists": {"type": "bool", "default": False},

@@ -45,7 +45,7 @@ options:
     description: Name of the cluster, for mails.
     type: str
     default: ""
-  message:
+  text:
     description: A text of the site in the mails.
     type: str
     default: ""
@@ -241,11 +241,10 @@ class Post:
 
     def due(self, absent: bool, window: MaintenanceWindow | None, found: Concerned) -> list[Mail]:
         """The mails to send now; none without a sender."""
-        if absent:
+        if absent or window is None:
             return mails.endings(self.params["cluster"], self.record, self.now) if self.params["sender"] else []
-        assert window is not None
-        nodes, message = self.params["nodes"], self.params["message"]
-        announcement = Announcement(self.params["cluster"], window, nodes, message)
+        nodes, text = self.params["nodes"], self.params["text"]
+        announcement = Announcement(self.params["cluster"], window, nodes, text)
         self.digest = announcement.digest
         due = mails.announcements(announcement, found, self.record) if self.params["sender"] else []
         self.record.window, self.record.nodes = window, nodes
@@ -322,7 +321,7 @@ ARGUMENTS = {
     "nodes": {"type": "str", "default": "ALL"},
     "settings": {"type": "path", "default": ""},
     "mail_user": {"type": "str", "default": "root"},
-    **{name: {"type": "str", "default": ""} for name in ("start", "cluster", "message", "sender", "domain")},
+    **{name: {"type": "str", "default": ""} for name in ("start", "cluster", "text", "sender", "domain")},
 }
 
 

@@ -9,6 +9,7 @@ has its lines as they are.
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,9 +34,19 @@ def plain(line: str) -> str:
     return COLOUR.sub("", line).rstrip()
 
 
+ROWS = 6
+"""Rows of a table that are drawn."""
+
+
 def drawn(log: Iterable[str]) -> list[str]:
-    """The lines of a log that are drawn: all but empty ones."""
-    return [line for line in log if plain(line)]
+    """The lines of a log that are drawn: neither empty ones nor warnings, and of a long table the first ROWS."""
+    lines = [line for line in log if plain(line) and not plain(line).startswith("[WARNING]")]
+    found: list[str] = []
+    for is_row, group in itertools.groupby(lines, lambda line: plain(line).startswith(8 * " ")):
+        rows = list(group)
+        left = len(rows) - ROWS if is_row else 0
+        found += [*rows[:ROWS], f"        ... {left} more"] if left > 1 else rows
+    return found
 
 
 def spans(line: str) -> Iterator[str]:
@@ -73,4 +84,6 @@ def drawing(command: str, lines: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(drawing(COMMAND, drawn(Path(sys.argv[1]).read_text().splitlines())))
+    LOG = Path(sys.argv[1]).resolve()
+    TEXT_OF_RUN = LOG.read_text().replace(f"{LOG.parent}/", "")
+    PICTURE.write_text(drawing(COMMAND, drawn(TEXT_OF_RUN.splitlines())))

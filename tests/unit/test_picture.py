@@ -40,6 +40,13 @@ def text_of(line: ElementTree.Element) -> str:
     return "".join(line.itertext()).replace("\xa0", " ")
 
 
+def test_a_long_table_is_cut_and_says_so(picture: Any) -> None:
+    rows = [f"        slurm.conf Key{number}  1 -> 2" for number in range(picture.ROWS + 4)]
+    drawn = picture.drawn(["", "[WARNING]: a warning", "    Show the changes (head):", *rows, "ok"])
+    assert drawn == ["    Show the changes (head):", *rows[: picture.ROWS], "        ... 4 more", "ok"]
+    assert picture.drawn(rows[: picture.ROWS + 1]) == rows[: picture.ROWS + 1]
+
+
 def test_each_line_is_drawn_with_its_colours(picture: Any) -> None:
     root = ElementTree.fromstring(picture.drawing("site -i my.cluster.yml", picture.drawn(LOG.splitlines())))
     lines = root.findall(f".//{SVG}text")

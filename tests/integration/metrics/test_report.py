@@ -194,7 +194,7 @@ def test_what_is_different_on_a_host_is_on_the_page(
         assert (tmp_path / "admin.html").stat().st_mode & 0o077 == 0
         left = json.loads(lab.command(HOST, f"cat {STATE}/hosts.json"))
         (node,) = [row for row in left["hosts"]["hosts"] if row["name"] == NODE]
-        assert [row["what"] for row in node["differences"]] == ["packages"]
+        assert "packages" in [row["what"] for row in node["differences"]]
         update(lab)
         assert "which are not held" in get(directory, "/admin/", "alice")[1]
     finally:

@@ -91,7 +91,7 @@ def step(name: str, check_mode: bool = False, **options: Any) -> Any:
         "hours": 8,
         "nodes": "ALL",
         "cluster": "hpc",
-        "message": "",
+        "text": "",
         "sender": "slurm@a.example",
         "domain": "a.example",
         "settings": "/etc/msmtprc",
@@ -161,7 +161,7 @@ def test_each_user_is_told_once_for_each_change(cluster: Cluster) -> None:
 
 def test_no_text_of_a_user_is_in_the_command(cluster: Cluster) -> None:
     cluster.jobs = ["1|RUNNING|alice|all|1:00|1:00|(null)||n1", "2|PENDING|-oQ/tmp|all|1:00|1:00|(null)||"]
-    found = step("mail", message="-t; reboot")
+    found = step("mail", text="-t; reboot")
     assert found["unsent"] == {"-oQ/tmp": "this name is no address"}
     ((command, to),) = cluster.mails
     assert to == "alice@a.example"
