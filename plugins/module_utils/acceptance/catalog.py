@@ -248,15 +248,9 @@ TESTS: dict[str, AcceptanceTest] = {
             programs=("ib_write_bw",),
             seconds=15,
         ),
-        AcceptanceTest(
-            "dcgm_1", "dcgmi diag, level 1", "quick", Scope.NODE, gpus=1, programs=("dcgmi",), seconds=10
-        ),
-        AcceptanceTest(
-            "dcgm_2", "dcgmi diag, level 2", "medium", Scope.NODE, gpus=1, programs=("dcgmi",), seconds=120
-        ),
-        AcceptanceTest(
-            "dcgm_3", "dcgmi diag, level 3", "long", Scope.NODE, gpus=1, programs=("dcgmi",), seconds=1800
-        ),
+        AcceptanceTest("dcgm_1", "dcgmi diag, level 1", "quick", Scope.NODE, gpus=1, programs=("dcgmi",), seconds=10),
+        AcceptanceTest("dcgm_2", "dcgmi diag, level 2", "medium", Scope.NODE, gpus=1, programs=("dcgmi",), seconds=120),
+        AcceptanceTest("dcgm_3", "dcgmi diag, level 3", "long", Scope.NODE, gpus=1, programs=("dcgmi",), seconds=1800),
     )
 }
 """The tests by name."""

@@ -167,7 +167,9 @@ def _test(name: Any) -> AcceptanceTest:
     if isinstance(name, str) and name in TESTS:
         return TESTS[name]
     meant = nearest(name, TESTS) if isinstance(name, str) and len(name) < 100 else None
-    raise _WrongLine(f"test: found {shown(name)}, allowed: a test of the catalog{f', such as {meant}' if meant else ''}")
+    raise _WrongLine(
+        f"test: found {shown(name)}, allowed: a test of the catalog{f', such as {meant}' if meant else ''}"
+    )
 
 
 def _nodes(names: Any, test: AcceptanceTest, asked: Asked) -> tuple[str, ...]:
