@@ -82,7 +82,7 @@ class Reading:
 FIELDS = tuple(MeasuredValue.__dataclass_fields__)
 
 
-class _WrongLine(ValueError):
+class _WrongLineError(ValueError):
     """What is wrong with a line."""
 
 
@@ -106,7 +106,7 @@ def read_lines(text: str, asked: Asked, where: str) -> Reading:
             break
         try:
             reading.values.append(_read(line, asked))
-        except _WrongLine as error:
+        except _WrongLineError as error:
             wrong += 1
             if wrong <= MOST_ERRORS:
                 reading.errors.append(message(f"{where}: line {number}: {error}"))
@@ -116,24 +116,24 @@ def read_lines(text: str, asked: Asked, where: str) -> Reading:
 
 
 def _read(line: str, asked: Asked) -> MeasuredValue:
-    """The value of a line. Raises _WrongLine."""
+    """The value of a line. Raises _WrongLineError."""
     if len(line) > LONGEST_LINE:
-        raise _WrongLine(f"found {len(line)} characters, allowed: up to {LONGEST_LINE}")
+        raise _WrongLineError(f"found {len(line)} characters, allowed: up to {LONGEST_LINE}")
     try:
         data = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except _WrongLine:
+    except _WrongLineError:
         raise
     except (ValueError, RecursionError):
-        raise _WrongLine(f"found {shown(line)}, allowed: an object in JSON") from None
+        raise _WrongLineError(f"found {shown(line)}, allowed: an object in JSON") from None
     if missing := [name for name in FIELDS if name not in data]:
-        raise _WrongLine(f"{missing[0]}: is missing")
+        raise _WrongLineError(f"{missing[0]}: is missing")
     if others := [name for name in data if name not in FIELDS]:
-        raise _WrongLine(f"found the field {shown(others[0])}, allowed: {', '.join(FIELDS)}")
+        raise _WrongLineError(f"found the field {shown(others[0])}, allowed: {', '.join(FIELDS)}")
     test = _test(data["test"])
     nodes = _nodes(data["nodes"], test, asked)
     _equals("unit", data["unit"], test.unit)
     if data["job"] != asked.job or isinstance(data["job"], bool):
-        raise _WrongLine(f"job: found {shown(data['job'])}, allowed: {asked.job}, the job that printed it")
+        raise _WrongLineError(f"job: found {shown(data['job'])}, allowed: {asked.job}, the job that printed it")
     return MeasuredValue(
         test=test.name,
         value=_value(data["value"], test),
@@ -154,20 +154,20 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON, whose keys Python would else let replace each other."""
     data = dict(pairs)
     if len(data) != len(pairs):
-        raise _WrongLine("a field is given twice")
+        raise _WrongLineError("a field is given twice")
     return data
 
 
 def _no_constant(name: str) -> Any:
     """NaN and Infinity, which Python's parser takes and JSON does not have."""
-    raise _WrongLine(f"found {name}, allowed: a number")
+    raise _WrongLineError(f"found {name}, allowed: a number")
 
 
 def _test(name: Any) -> AcceptanceTest:
     if isinstance(name, str) and name in TESTS:
         return TESTS[name]
     meant = nearest(name, TESTS) if isinstance(name, str) and len(name) < 100 else None
-    raise _WrongLine(
+    raise _WrongLineError(
         f"test: found {shown(name)}, allowed: a test of the catalog{f', such as {meant}' if meant else ''}"
     )
 
@@ -175,13 +175,13 @@ def _test(name: Any) -> AcceptanceTest:
 def _nodes(names: Any, test: AcceptanceTest, asked: Asked) -> tuple[str, ...]:
     """The names of a value's nodes: as many as its test has, and only those of the job."""
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise _WrongLine(f"nodes: found {shown(names)}, allowed: a list of names")
+        raise _WrongLineError(f"nodes: found {shown(names)}, allowed: a list of names")
     if strangers := [name for name in names if name not in asked.nodes]:
-        raise _WrongLine(f"nodes: found {shown(strangers[0])}, allowed: the nodes of this job")
+        raise _WrongLineError(f"nodes: found {shown(strangers[0])}, allowed: the nodes of this job")
     least, most = {Scope.PAIR: (2, 2), Scope.MANY: (2, len(asked.nodes))}.get(test.scope, (1, 1))
     if len({*names}) != len(names) or not least <= len(names) <= most:
         number = str(least) if least == most else f"{least} to {most}"
-        raise _WrongLine(f"nodes: found {shown(names)}, allowed for {test.name}: {number}, each once")
+        raise _WrongLineError(f"nodes: found {shown(names)}, allowed for {test.name}: {number}, each once")
     return tuple(sorted(names))
 
 
@@ -197,7 +197,7 @@ def _value(value: Any, test: AcceptanceTest) -> float:
     if not test.is_check:
         return _number("value", value, LARGEST_VALUE)
     if isinstance(value, bool) or value not in (0, 1):
-        raise _WrongLine(f"value: found {shown(value)}, allowed for {test.name}: 1 if it is right, or else 0")
+        raise _WrongLineError(f"value: found {shown(value)}, allowed for {test.name}: 1 if it is right, or else 0")
     return float(value)
 
 
@@ -205,38 +205,38 @@ def _number(name: str, value: Any, most: float) -> float:
     """A finite number above 0."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 < value <= most or not isfinite(value):
-        raise _WrongLine(f"{name}: found {shown(value)}, allowed: a number above 0, up to {most:g}")
+        raise _WrongLineError(f"{name}: found {shown(value)}, allowed: a number above 0, up to {most:g}")
     return float(value)
 
 
 def _whole(name: str, value: Any, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise _WrongLine(f"{name}: found {shown(value)}, allowed: a whole number from {least} to {most}, or null")
+        raise _WrongLineError(f"{name}: found {shown(value)}, allowed: a whole number from {least} to {most}, or null")
     return value
 
 
 def _gpu(value: Any, test: AcceptanceTest) -> int | None:
     if test.scope is not Scope.GPU:
         if value is not None:
-            raise _WrongLine(f"gpu: found {shown(value)}, allowed for {test.name}: null")
+            raise _WrongLineError(f"gpu: found {shown(value)}, allowed for {test.name}: null")
         return None
     if value is None:
-        raise _WrongLine(f"gpu: found null, allowed for {test.name}: the index of a GPU")
+        raise _WrongLineError(f"gpu: found null, allowed for {test.name}: the index of a GPU")
     return _whole("gpu", value, 0, MOST_GPUS - 1)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > LONGEST_TEXT:
-        raise _WrongLine(f"text: found {shown(value)}, allowed: a text of up to {LONGEST_TEXT} characters")
+        raise _WrongLineError(f"text: found {shown(value)}, allowed: a text of up to {LONGEST_TEXT} characters")
     return visible(" ".join(value.split()))
 
 
 def _pattern(name: str, value: Any, pattern: re.Pattern[str], allowed: str) -> str:
     if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise _WrongLine(f"{name}: found {shown(value)}, allowed: {allowed}")
+        raise _WrongLineError(f"{name}: found {shown(value)}, allowed: {allowed}")
     return value
 
 
 def _equals(name: str, value: Any, expected: str) -> None:
     if value != expected:
-        raise _WrongLine(f"{name}: found {shown(value)}, allowed here: {shown(expected)}")
+        raise _WrongLineError(f"{name}: found {shown(value)}, allowed here: {shown(expected)}")

@@ -56,3 +56,12 @@ def _count_within(ordered: Sequence[float], most: float) -> int:
             first += 1
         found += last - first
     return found
+
+
+def margin(number: int) -> float:
+    """How many spreads below the median a value lies outside of what its kind does.
+
+    6 for many, where 6.0 has the chance 1e-9 of a normal distribution; the spread of few values can itself be too
+    small by half, so 12 for four and 9 for eight.
+    """
+    return 6.0 * (1 + 4 / number)
