@@ -1,0 +1,511 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Names what is slow or broken in the results of an acceptance run, and never a node that is as good as its kind.
+
+A value is slow if it lies below the other values of its kind by more than these differ, or under a floor. A node is
+named if it was slow in several jobs, since a program of the system can make any one job slow. Noise and faults make
+values worse, hardly ever better, so nothing is named for being better than others.
+
+docs/design/acceptance.md has the rates of false and missed names in simulations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseline import (
+    BaselineEntry,
+    Conditions,
+    conditions_of,
+    unused,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, AcceptanceTest, Scope
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import MeasuredValue
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.pairs import (
+    Blame,
+    Pair,
+    PairVerdict,
+    SlowGroup,
+    blame,
+    pair_of,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.published import (
+    PublishedMachine,
+    published_floor,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import margin, robust_spread
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+
+LEAST_PEERS = 4
+"""Nodes or GPUs of a kind that are needed to compare them. Of three, one that is slow and one that is slow by chance
+are more than half."""
+
+LEAST_CONTROLS = 3
+"""Controls of which the median is taken as the change of all between two jobs."""
+
+MOST_CONTROLS = 5
+"""Nodes that are measured again beside those that were slow."""
+
+SPREADS_OF_PAIRS = 5.0
+"""Spreads of the fast pairs below which a pair is slow."""
+
+NOISY = 2.0
+"""A note says that the values are uneven, if they have to differ by as many tolerances to be named."""
+
+Unit = tuple[str, "int | None"]
+"""A node, or a GPU of it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a caller can choose."""
+
+    jobs: int = 2
+    """In how many jobs a node has to be slow before it is named."""
+    machines: Mapping[str, PublishedMachine] = field(default_factory=dict)
+    """What is known of machine types, for published figures."""
+
+
+@dataclass(frozen=True)
+class AcceptanceFinding:
+    """Something that is named."""
+
+    kind: str
+    """node, gpu: it is at fault. path, group: what lies between nodes is, or one cannot tell which of them."""
+    nodes: tuple[str, ...]
+    gpu: int | None
+    test: str
+    size: int | None
+    value: float
+    expected: float
+    unit: str
+    source: str
+    """What it was compared with: check, peers, baseline, published."""
+    text: str
+    """The finding in words, without the names."""
+
+
+@dataclass
+class Judgement:
+    """What results mean."""
+
+    findings: list[AcceptanceFinding] = field(default_factory=list)
+    again: dict[str, list[str]] = field(default_factory=dict)
+    """Nodes to measure again, by test."""
+    controls: dict[str, list[str]] = field(default_factory=dict)
+    """Nodes to measure at the same time, by test."""
+    pairs: dict[str, list[Pair]] = field(default_factory=dict)
+    """Pairs to measure next, by test."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def named(self) -> list[str]:
+        """The nodes that are at fault, themselves or one of their GPUs."""
+        return sorted({finding.nodes[0] for finding in self.findings if finding.kind in ("node", "gpu")})
+
+
+def judge(
+    values: Iterable[MeasuredValue],
+    baseline: Sequence[BaselineEntry] = (),
+    options: Options | None = None,
+    switches: Mapping[str, str] | None = None,
+) -> Judgement:
+    """What the results of a run mean.
+
+    Args:
+        values: all values of the run so far, also those of earlier rounds.
+        baseline: the reviewed baseline.
+        switches: the switch of each node, if it is known.
+    """
+    options, judgement = options or Options(), Judgement()
+    checks, kinds = _sort(values, judgement)
+    _judge_checks(checks, judgement)
+    floors = {entry.conditions: entry for entry in baseline}
+    if baseline:
+        judgement.notes += unused(baseline, kinds)
+    for conditions, own in kinds.items():
+        kind = _Kind(TESTS[conditions.test], conditions, own, _floor(conditions, floors, options))
+        if kind.test.scope is Scope.PAIR:
+            _judge_pairs(kind, switches or {}, judgement)
+        elif kind.test.scope is Scope.MANY:
+            _judge_many(kind, judgement)
+        else:
+            _judge_units(kind, options, judgement)
+    judgement.findings = sorted({*judgement.findings}, key=lambda one: (one.nodes, one.gpu or 0, one.test, one.source))
+    return judgement
+
+
+# -- sorting ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Floor:
+    """What has to be reached."""
+
+    value: float
+    expected: float
+    source: str
+    text: str
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """The values that can be compared with each other."""
+
+    test: AcceptanceTest
+    conditions: Conditions
+    values: Sequence[MeasuredValue]
+    floors: Sequence[_Floor]
+
+    def worse(self, value: float, expected: float) -> float:
+        """By which share a value is worse than another one; below 0 if it is better."""
+        return 1 - value / expected if self.test.higher else value / expected - 1
+
+    def worst(self, values: Iterable[float]) -> float:
+        return min(values) if self.test.higher else max(values)
+
+    def under(self, value: float) -> _Floor | None:
+        """The floor that a value does not reach."""
+        return next((floor for floor in self.floors if self.worse(value, floor.value) > 0), None)
+
+    @property
+    def title(self) -> str:
+        """The test and its conditions, for notes."""
+        size = f", {_bytes(self.conditions.size)}" if self.conditions.size else ""
+        return f"{self.test.name} ({self.conditions.hardware or 'no machine type'}{size})"
+
+
+def _sort(
+    values: Iterable[MeasuredValue], judgement: Judgement
+) -> tuple[list[MeasuredValue], dict[Conditions, list[MeasuredValue]]]:
+    """Checks, and values by what they depend on: at the largest size alone, and one for each unit and job."""
+    checks: list[MeasuredValue] = []
+    by_test: dict[Conditions, list[MeasuredValue]] = {}
+    for value in values:
+        if TESTS[value.test].is_check:
+            checks.append(value)
+        else:
+            by_test.setdefault(replace(conditions_of(value), size=None), []).append(value)
+    kinds: dict[Conditions, list[MeasuredValue]] = {}
+    for conditions, all_sizes in by_test.items():
+        size = max((value.size for value in all_sizes if value.size is not None), default=None)
+        largest = [value for value in all_sizes if value.size == size]
+        kinds[replace(conditions, size=size)] = _merge_repetitions(largest)
+        without = {value.nodes for value in all_sizes} - {value.nodes for value in largest}
+        if without:
+            names = fold(sorted({name for nodes in without for name in nodes}))
+            judgement.notes.append(f"{conditions.test}: {names} did not reach the largest size, {_bytes(size or 0)}")
+    return checks, kinds
+
+
+def _merge_repetitions(values: Iterable[MeasuredValue]) -> list[MeasuredValue]:
+    """The median of the repetitions in a job, in the order of time: a node has one vote however much it prints."""
+    repeated: dict[tuple[tuple[str, ...], int | None, int], list[MeasuredValue]] = {}
+    for value in values:
+        repeated.setdefault((value.nodes, value.gpu, value.job), []).append(value)
+    merged = [replace(each[0], value=median(one.value for one in each)) for each in repeated.values()]
+    return sorted(merged, key=lambda value: (value.time, value.job))
+
+
+def _floor(conditions: Conditions, entries: Mapping[Conditions, BaselineEntry], options: Options) -> list[_Floor]:
+    """The floors for values: that of the baseline, and a published one."""
+    floors = []
+    if entry := entries.get(conditions):
+        what = f"the baseline of {entry.measured}: floor {_number(entry.floor)}, median {_number(entry.median)}"
+        floors.append(_Floor(entry.floor, entry.median, "baseline", what))
+    figure = published_floor(options.machines, conditions.hardware, conditions.test, conditions.nodes, conditions.size)
+    if figure:
+        what = f"a published figure: {_number(figure.floor)} ({figure.source})"
+        floors.append(_Floor(figure.floor, figure.floor, "published", what))
+    return floors
+
+
+# -- checks ----------------------------------------------------------------------------------------------------------
+
+
+def _judge_checks(checks: Iterable[MeasuredValue], judgement: Judgement) -> None:
+    """What is broken needs no comparison. The last result counts: a node may have been repaired in between."""
+    last = {
+        (check.test, check.nodes, check.gpu): check for check in sorted(checks, key=lambda one: (one.time, one.job))
+    }
+    for check in last.values():
+        if not check.value:
+            text = f"{TESTS[check.test].meaning}: {check.text or 'not as it should be'}"
+            kind = "node" if check.gpu is None else "gpu"
+            judgement.findings.append(
+                AcceptanceFinding(kind, check.nodes, check.gpu, check.test, None, 0.0, 1.0, check.unit, "check", text)
+            )
+
+
+# -- nodes and GPUs --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Peers:
+    """What the units of a kind do."""
+
+    median: float
+    limit: float
+    """The share by which a value has to be worse to lie outside."""
+    number: int
+
+    def text(self, what: str) -> str:
+        return f"the median of {self.number} {what}, {_number(self.median)}"
+
+
+def _peers(kind: _Kind, firsts: Mapping[Unit, float]) -> _Peers | None:
+    """What the first values of all units say; None for too few."""
+    if len(firsts) < LEAST_PEERS:
+        return None
+    middle = median(firsts.values())
+    spread = robust_spread([value / middle for value in firsts.values()])
+    limit = max(kind.test.tolerance, margin(len(firsts)) * spread)
+    return _Peers(middle, limit, len(firsts))
+
+
+def _judge_units(kind: _Kind, options: Options, judgement: Judgement) -> None:
+    """Nodes, or GPUs of nodes, each compared with all others of its kind and with floors."""
+    by_unit: dict[Unit, list[float]] = {}
+    jobs: dict[Unit, list[int]] = {}
+    for value in kind.values:
+        unit = (value.nodes[0], value.gpu)
+        by_unit.setdefault(unit, []).append(value.value)
+        jobs.setdefault(unit, []).append(value.job)
+    firsts = {unit: values[0] for unit, values in by_unit.items()}
+    peers = _peers(kind, firsts)
+    what = "GPUs" if kind.test.scope is Scope.GPU else "nodes"
+    if peers is None:
+        judgement.notes.append(_too_few(kind, len(firsts), what))
+    elif peers.limit > NOISY * kind.test.tolerance:
+        judgement.notes.append(
+            f"{kind.title}: the values of {len(firsts)} {what} differ so much that one has to be worse by "
+            f"{100 * peers.limit:.0f} % to be named"
+        )
+    drift = _drift(kind, peers, by_unit)
+    slow: dict[Unit, tuple[float, float, str, str]] = {}
+    for unit, values in by_unit.items():
+        found = _slow_source(kind, peers, drift, values, what)
+        if not found:
+            continue
+        if len(values) >= options.jobs:
+            slow[unit] = (kind.worst(values), *found)
+        else:
+            _append(judgement.again, kind.test.name, unit[0])
+    if kind.test.name in judgement.again:
+        suspects = {*judgement.again[kind.test.name], *(unit[0] for unit in slow)}
+        judgement.controls[kind.test.name] = _controls(firsts, suspects)
+    judgement.findings += _unit_findings(kind, slow, by_unit)
+
+
+def _controls(firsts: Mapping[Unit, float], suspects: Collection[str]) -> list[str]:
+    """The nodes nearest to the median: an extreme one would be less so the next time, without any change."""
+    middle = median(firsts.values())
+    nearest = sorted(firsts, key=lambda unit: (abs(firsts[unit] - middle), unit[0]))
+    return [*dict.fromkeys(unit[0] for unit in nearest if unit[0] not in suspects)][:MOST_CONTROLS]
+
+
+def _too_few(kind: _Kind, number: int, what: str) -> str:
+    known = f"; judged by {', '.join(floor.source for floor in kind.floors)} alone" if kind.floors else ""
+    return (
+        f"{kind.title}: {number} {what}, and {LEAST_PEERS} are needed for a comparison, since of fewer one cannot say "
+        f"which are as they should be{known}"
+    )
+
+
+def _drift(kind: _Kind, peers: _Peers | None, by_unit: Mapping[Unit, Sequence[float]]) -> float:
+    """The change of the good units that were measured again. A worse one is nobody's fault: the rest is slower too."""
+    if peers is None:
+        return 1.0
+    changes = [
+        median(values[1:]) / values[0]
+        for values in by_unit.values()
+        if len(values) > 1 and kind.worse(values[0], peers.median) <= peers.limit
+    ]
+    if len(changes) < LEAST_CONTROLS:
+        return 1.0
+    change = median(changes)
+    return min(change, 1.0) if kind.test.higher else max(change, 1.0)
+
+
+def _slow_source(
+    kind: _Kind, peers: _Peers | None, drift: float, values: Sequence[float], what: str
+) -> tuple[float, str, str] | None:
+    """What a unit was worse than in all its jobs: the expected value, the source, and both in words."""
+    best = max(values) if kind.test.higher else min(values)
+    if floor := kind.under(best):
+        return floor.expected, floor.source, floor.text
+    if peers is None:
+        return None
+    expected = [peers.median, *(peers.median * drift for _ in values[1:])]
+    if all(kind.worse(value, normal) > peers.limit for value, normal in zip(values, expected)):
+        return peers.median, "peers", peers.text(what)
+    return None
+
+
+def _unit_findings(
+    kind: _Kind, slow: Mapping[Unit, tuple[float, float, str, str]], by_unit: Mapping[Unit, Sequence[float]]
+) -> list[AcceptanceFinding]:
+    """A finding for each unit, or one for a node of whose GPUs more than half are slow."""
+    findings = []
+    gpus: dict[str, list[Unit]] = {}
+    for unit in by_unit:
+        gpus.setdefault(unit[0], []).append(unit)
+    for node, units in gpus.items():
+        bad = [unit for unit in units if unit in slow]
+        if len(bad) * 2 > len(units) > 1:
+            value, expected, source, text = min((slow[unit] for unit in bad), key=lambda one: one[0])
+            which = f"{len(bad)} of {len(units)} GPUs, down to "
+            findings.append(_finding(kind, "node", (node,), None, value, expected, source, text, which))
+            continue
+        for unit in bad:
+            value, expected, source, text = slow[unit]
+            scope = "node" if unit[1] is None else "gpu"
+            findings.append(_finding(kind, scope, (node,), unit[1], value, expected, source, text))
+    return findings
+
+
+def _finding(
+    kind: _Kind,
+    scope: str,
+    nodes: tuple[str, ...],
+    gpu: int | None,
+    value: float,
+    expected: float,
+    source: str,
+    text: str,
+    before: str = "",
+) -> AcceptanceFinding:
+    share = 100 * abs(kind.worse(value, expected))
+    way = "less" if kind.test.higher else "more"
+    size = f" at {_bytes(kind.conditions.size)}" if kind.conditions.size else ""
+    words = f"{kind.test.meaning}: {before}{_number(value)} {kind.test.unit}{size}, {share:.1f} % {way} than {text}"
+    return AcceptanceFinding(
+        scope, nodes, gpu, kind.test.name, kind.conditions.size, value, expected, kind.test.unit, source, words
+    )
+
+
+# -- pairs and more nodes --------------------------------------------------------------------------------------------
+
+
+def _judge_pairs(kind: _Kind, switches: Mapping[str, str], judgement: Judgement) -> None:
+    """Pairs, of which each has a verdict; `blame` then says whose fault the slow ones are."""
+    names = {name for value in kind.values for name in value.nodes}
+    typical, limit = _fast_pairs(kind)
+    by_peers = [value for value in kind.values if kind.worse(value.value, typical) > limit]
+    if len(names) < LEAST_PEERS:
+        judgement.notes.append(_too_few(kind, len(names), "nodes"))
+    else:
+        expected = (typical, "peers", f"what fast pairs do, {_number(typical)}")
+        _blame(kind, by_peers, expected, switches, judgement, majority=True)
+    for floor in kind.floors:
+        under = [value for value in kind.values if kind.worse(value.value, floor.value) > 0]
+        _blame(kind, under, (floor.expected, floor.source, floor.text), switches, judgement, majority=False)
+
+
+def _fast_pairs(kind: _Kind) -> tuple[float, float]:
+    """What fast pairs do, and by which share a pair has to be worse to be slow.
+
+    Three bad ones of eight nodes make two thirds of the pairs slow, so the median of all pairs says nothing. The best
+    quarter begins, and takes in all that do not differ by more than the limit that follows from the spread.
+    """
+    ordered = sorted((value.value for value in kind.values), reverse=kind.test.higher)
+    typical = median(ordered[: max(1, len(ordered) // 4)])
+    limit = kind.test.tolerance
+    for _ in range(5):
+        fast = [value for value in ordered if kind.worse(value, typical) <= limit]
+        typical = median(fast)
+        spread = robust_spread([value / typical for value in fast])
+        limit = max(kind.test.tolerance, SPREADS_OF_PAIRS * spread)
+    return typical, limit
+
+
+def _blame(
+    kind: _Kind,
+    slow: Sequence[MeasuredValue],
+    expected: tuple[float, str, str],
+    switches: Mapping[str, str],
+    judgement: Judgement,
+    majority: bool,
+) -> None:
+    """Add what the verdicts mean."""
+    marked = {id(value) for value in slow}
+    verdicts = [PairVerdict(pair_of(*value.nodes), id(value) in marked) for value in kind.values]
+    result = blame(verdicts, switches, majority)
+    judgement.notes += [f"{kind.title}: {note}" for note in result.notes]
+    judgement.findings += _pair_findings(kind, result, slow, expected)
+    if result.following:
+        planned = judgement.pairs.setdefault(kind.test.name, [])
+        busy = {name for pair in planned for name in pair}
+        planned += [pair for pair in result.following if not busy & {*pair}]
+    if result.suspects:
+        judgement.notes.append(f"{kind.title}: more pairs have to show whose fault it is: {fold(result.suspects)}")
+
+
+def _pair_findings(
+    kind: _Kind, result: Blame, slow: Sequence[MeasuredValue], expected: tuple[float, str, str]
+) -> list[AcceptanceFinding]:
+    found = []
+    for name, partners in result.nodes.items():
+        value = kind.worst(each.value for each in slow if name in each.nodes)
+        before = f"with each of {fold(partners)}, which are fast with others, down to "
+        found.append(_finding(kind, "node", (name,), None, value, *expected, before=before))
+    for pair in result.paths:
+        value = kind.worst(each.value for each in slow if {*each.nodes} == {*pair})
+        before = "both nodes are fast with others, so the path between them is slow: "
+        found.append(_finding(kind, "path", pair, None, value, *expected, before=before))
+    for group in result.groups:
+        one, other = {*group.nodes}, {*group.others}
+        between = [each.value for each in slow if one & {*each.nodes} and other & {*each.nodes}]
+        value = kind.worst(between)
+        found.append(_finding(kind, "group", group.nodes, None, value, *expected, before=_group_text(group)))
+    return found
+
+
+def _group_text(group: SlowGroup) -> str:
+    where = f", on {' and '.join(group.switches)}," if group.switches else ""
+    return (
+        f"these nodes{where} are fast with each other and slow with {fold([*group.others])}, so what lies between is "
+        "slow, such as a switch or its uplinks: "
+    )
+
+
+def _judge_many(kind: _Kind, judgement: Judgement) -> None:
+    """Many nodes at once have floors alone, and none of them is named."""
+    if not kind.floors:
+        judgement.notes.append(
+            f"{kind.title}: there is no baseline and no published figure for {kind.conditions.nodes} nodes"
+        )
+    for value in kind.values[-1:]:
+        if floor := kind.under(value.value):
+            before = f"{len(value.nodes)} nodes together, of which pairs can tell the slow ones: "
+            found = _finding(
+                kind, "group", value.nodes, None, value.value, floor.expected, floor.source, floor.text, before
+            )
+            judgement.findings.append(found)
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def _append(lists: dict[str, list[str]], key: str, name: str) -> None:
+    """Add a name to a list, once."""
+    if name not in lists.setdefault(key, []):
+        lists[key].append(name)
+
+
+def _number(value: float) -> str:
+    """A number as a person reads it: 391.2, 0.0123, 24810."""
+    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _bytes(size: int | None) -> str:
+    """A size in binary units."""
+    number, units = size or 0, ("B", "KiB", "MiB", "GiB", "TiB")
+    for unit in units[:-1]:
+        if number < 1024 or number % 1024:
+            return f"{number} {unit}"
+        number //= 1024
+    return f"{number} {units[-1]}"

@@ -1,0 +1,67 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The spread of values of which some can be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_SMALL = {2: 0.399, 3: 0.994, 4: 0.512, 5: 0.844, 6: 0.611, 7: 0.857, 8: 0.669, 9: 0.872}
+"""Factors for few values (Croux and Rousseeuw, "Time-efficient algorithms for two highly robust estimators of scale",
+1992, section 4)."""
+
+_GAUSS = 2.2219
+"""Makes it the standard deviation where values are normally distributed (Rousseeuw and Croux, "Alternatives to the
+median absolute deviation", 1993)."""
+
+
+def robust_spread(values: Sequence[float]) -> float:
+    """Qn of Rousseeuw and Croux: a standard deviation that almost half of the values cannot falsify.
+
+    It is the k-th smallest of all differences of two values. As the median absolute deviation it withstands any wrong
+    values of fewer than half; from the same values it knows the spread as well as the other does from 2.2 times as
+    many (efficiency 82 % to 37 %), which counts with four nodes, and it needs no symmetry. 0 for fewer than two values.
+    """
+    number = len(values)
+    if number < 2:
+        return 0.0
+    half = number // 2 + 1
+    difference = _difference_of_rank(sorted(values), half * (half - 1) // 2)
+    factor = _SMALL.get(number) or number / (number + (1.4 if number % 2 else 3.8))
+    return _GAUSS * factor * difference
+
+
+def _difference_of_rank(ordered: Sequence[float], rank: int) -> float:
+    """The difference of two values that has this rank among all. All pairs of few values, else by bisection."""
+    number = len(ordered)
+    if number <= 40:
+        differences = sorted(ordered[j] - ordered[i] for i in range(number) for j in range(i + 1, number))
+        return differences[rank - 1]
+    low, high = 0.0, ordered[-1] - ordered[0]
+    for _ in range(40):
+        middle = (low + high) / 2
+        if _count_within(ordered, middle) >= rank:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _count_within(ordered: Sequence[float], most: float) -> int:
+    """The number of pairs that differ by at most this."""
+    found = first = 0
+    for last, value in enumerate(ordered):
+        while value - ordered[first] > most:
+            first += 1
+        found += last - first
+    return found
+
+
+def margin(number: int) -> float:
+    """How many spreads below the median a value lies outside of what its kind does.
+
+    6 for many, where 6.0 has the chance 1e-9 of a normal distribution; the spread of few values can itself be too
+    small by half, so 12 for four and 9 for eight.
+    """
+    return 6.0 * (1 + 4 / number)
