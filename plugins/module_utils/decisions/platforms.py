@@ -27,6 +27,7 @@ DISTRIBUTION_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "node_exporter": ("prometheus-node-exporter",),
     "prometheus": ("prometheus", "prometheus-alertmanager"),
     "tokens": ("python3-jwt",),
+    "acceptance": ("fio", "hpcc", "iperf3"),
 }
 """Packages by purpose. They have the same names in all distributions."""
 

@@ -58,6 +58,7 @@ ROLES: Mapping[str, str] = {
     "slurm_accounting": "slurm_controller",
     "slurm_upgrade": "slurm_cluster",
     "rolling": "slurm_cluster",
+    "accept": "slurm_cluster",
     "remove_nodes": "slurm_cluster",
     "enroot": "slurm_cluster",
     "pyxis": "slurm_cluster",
