@@ -20,7 +20,7 @@ options:
   step:
     description:
       - V(begin) chooses the nodes, or continues an earlier run with the same O(change).
-      - V(next) submits the jobs of O(tasks) that are missing, and waits for their end. The control host repeats it until
+      - V(next) submits the missing jobs of O(tasks), and waits for their end. The control host repeats it until
         then, and shows the table whenever it differs.
       - V(read) returns, on a node, what the O(jobs) have printed there.
       - V(store) puts O(outputs) into the record, and returns all of them.
@@ -346,7 +346,9 @@ class Acceptance:
         if answer.status:
             return  # while a controller restarts, nothing is known about the jobs
         ids = [entry["job"] for entry in self.tasks.values() if entry["state"] == SUBMITTED and entry["job"]]
-        records = {record.job_id: record for record in batch.updated({}, batch.parse_squeue(answer.output), ids).values()}
+        records = {
+            record.job_id: record for record in batch.updated({}, batch.parse_squeue(answer.output), ids).values()
+        }
         running = []
         for name in unfinished:
             own = expand(tasks[name]["nodes"])
@@ -354,7 +356,9 @@ class Acceptance:
             if entry is None:
                 if {*own} <= {*reserved}:
                     self.submit(tasks[name])
-                elif why := next((f"{host} is {why}" for host in own if (why := progress.why_out(nodes.get(host)))), ""):
+                elif why := next(
+                    (f"{host} is {why}" for host in own if (why := progress.why_out(nodes.get(host)))), ""
+                ):
                     self.tasks[name] = new_entry(tasks[name]["nodes"], 0, FAILED, why)
                 elif not self.params["budget"] and any(busy.get(host) for host in own):
                     host = next(host for host in own if busy.get(host))
@@ -376,9 +380,7 @@ class Acceptance:
         states = {name: self.tasks.get(name, {}).get("state", "") for name in tasks}
         self.lines = progress.table(states, running, waiting, self.record["left"])
 
-    def reserve(
-        self, wanted: list[str], nodes: dict[str, next_nodes.Node], others: list[next_nodes.Job]
-    ) -> list[str]:
+    def reserve(self, wanted: list[str], nodes: dict[str, next_nodes.Node], others: list[next_nodes.Job]) -> list[str]:
         """Bring the reservation up to date, and return its nodes. Raises CommandError."""
         before = reserved_nodes()
         budget = next_nodes.allowed(self.budget(), sizes_of(nodes)) if self.params["budget"] else {}
@@ -459,7 +461,15 @@ def read(jobs: Iterable[int], directory: str) -> list[AcceptanceOutput]:
                 text = file.read(LARGEST_OUTPUT).decode(errors="replace")
         except OSError as error:
             why = f"its output cannot be read: {error.strerror}"
-        found.append({"task": "", "job": number, "nodes": "", "text": text, "why": f"{why} {_last_error(number, directory)}".strip() if not text else ""})
+        found.append(
+            {
+                "task": "",
+                "job": number,
+                "nodes": "",
+                "text": text,
+                "why": f"{why} {_last_error(number, directory)}".strip() if not text else "",
+            }
+        )
     for path in Path(directory).glob("[0-9]*.*"):
         if path.lstat().st_mtime < time.time() - DAY:
             path.unlink()

@@ -186,7 +186,7 @@ def job_of(task: Task, places: Mapping[str, Place], site: Site) -> dict[str, Any
     return {
         "name": f"accept-{task.what}",
         "partition": first.partition,
-        "nodelist": fold(task.nodes),
+        "nodelist": fold([*task.nodes]),
         "nodes": str(len(task.nodes)),
         "memory": "0",
         "time": str(-(-(START + SLOW * task.seconds) // 60)),

@@ -145,7 +145,9 @@ def outputs(host: RunHost) -> list[dict[str, Any]]:
 def output(host: RunHost, before: int = 0) -> Output:
     """The values so far; before: only those of earlier rounds than this one."""
     kinds = {place.name: place.hardware for place in places(host)}
-    return tasks.read_outputs((one for one in outputs(host) if not before or tasks.round_of(one["task"]) < before), kinds)
+    return tasks.read_outputs(
+        (one for one in outputs(host) if not before or tasks.round_of(one["task"]) < before), kinds
+    )
 
 
 def round_number(host: RunHost) -> int:
@@ -165,7 +167,7 @@ def wanted(host: RunHost) -> list[dict[str, Any]]:
     """The tasks of this round as the module slurm_acceptance takes them."""
     known, means = {place.name: place for place in places(host)}, site(host)
     return [
-        {"name": task.name, "nodes": fold(task.nodes), "job": tasks.job_of(task, known, means)}
+        {"name": task.name, "nodes": fold([*task.nodes]), "job": tasks.job_of(task, known, means)}
         for task in round_tasks(host)
     ]
 
@@ -318,7 +320,11 @@ def table(host: RunHost) -> list[str]:
     order = (0, 1, 2, 3, 4, 5, 6, 7, 8)
     lines = align_columns([heading, *([row[place] for place in order] for row in cells)]) if cells else []
     lines += [f"{describe(finding)}" for finding in said["findings"]] or ["Nothing is slow or broken."]
-    lines += [f"undecided: {fold(said['undecided'])}: slow once, and not often enough to be named"] if said["undecided"] else []
+    lines += (
+        [f"undecided: {fold(said['undecided'])}: slow once, and not often enough to be named"]
+        if said["undecided"]
+        else []
+    )
     lines += [f"failed: {error}" for error in said["errors"]]
     lines += [f"not measured: {line}" for line in said["missed"]]
     lines += [f"left out: {name}: {why}" for name, why in said["left"].items()]

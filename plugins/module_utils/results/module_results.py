@@ -352,14 +352,14 @@ class AcceptanceOutput(TypedDict):
     task: Line
     job: Number32
     nodes: Text
-    text: Annotated[str, Form.TEXT]
+    text: Text
     why: Text
 
 
 class AcceptanceResult(StepResult):
     """The result of slurm_acceptance."""
 
-    taken: Annotated[str, Form.TEXT]
+    taken: Text
     left: Annotated[dict[Line, Text], Most(MOST_HOSTS)]
     reads: Annotated[dict[HostName, list[Number32]], Most(MOST_HOSTS)]
     outputs: Annotated[list[AcceptanceOutput], Most(MANY)]
