@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
+from difflib import unified_diff
 from statistics import median
 from typing import Any
 
@@ -242,8 +243,17 @@ def baseline(host: RunHost) -> list[BaselineEntry]:
 def baseline_text(host: RunHost) -> str:
     """The baseline after this run, as the file has it."""
     found = proposed(baseline(host), output(host).values, date.today().isoformat(), judgement(host).named)
-    lines = [json.dumps(written(entry)) for entry in found]
-    return "".join(f"- {line}\n" for line in lines)
+    lines = (yaml.safe_dump(written(entry), default_flow_style=True, width=10**6, sort_keys=False) for entry in found)
+    return "".join(f"- {line}" for line in lines)
+
+
+def baseline_change(host: RunHost) -> list[str]:
+    """How the proposed baseline differs from the reviewed one, in lines of a diff; empty if it does not."""
+    before, after = baseline(host), baseline_text(host)
+    if read_baseline(yaml.safe_load(after), "the proposal") == before:
+        return []
+    old = (host.content(baseline_path(host)) or b"").decode().splitlines()
+    return list(unified_diff(old, after.splitlines(), "reviewed", "proposed", lineterm="", n=0))
 
 
 @dataclass(frozen=True)
@@ -315,11 +325,10 @@ def result(host: RunHost) -> dict[str, Any]:
 def table(host: RunHost) -> list[str]:
     """The result for a person, in lines."""
     said = result(host)
-    heading = ["test", "machine", "nodes", "values", "median", "worst", "at", "unit", "since"]
+    heading = ["test", "machine", "nodes", "values", "median", "worst", "at", "unit", "trend"]
     cells = [[str(cell) or "-" for cell in asdict(row).values()] for row in rows(host)]
-    order = (0, 1, 2, 3, 4, 5, 6, 7, 8)
-    lines = align_columns([heading, *([row[place] for place in order] for row in cells)]) if cells else []
-    lines += [f"{describe(finding)}" for finding in said["findings"]] or ["Nothing is slow or broken."]
+    lines = align_columns([heading, *cells]) if cells else []
+    lines += [describe(finding) for finding in said["findings"]] or ["Nothing is slow or broken."]
     lines += (
         [f"undecided: {fold(said['undecided'])}: slow once, and not often enough to be named"]
         if said["undecided"]
@@ -335,8 +344,9 @@ def describe(finding: Mapping[str, Any]) -> str:
     """A finding in one line."""
     gpu = "" if finding["gpu"] is None else f" GPU {finding['gpu']}"
     names = fold(finding["nodes"])
-    what = {"path": f"the path between {' and '.join(finding['nodes'])}", "group": names}.get(finding["kind"], names)
-    return f"{finding['kind']}: {what}{gpu}: {TESTS[finding['test']].meaning}: {finding['text']}"
+    between = f"the path between {' and '.join(finding['nodes'])}"
+    what = between if finding["kind"] == "path" else names
+    return f"{what}{gpu}: {finding['text']}"
 
 
 def cases(host: RunHost) -> list[dict[str, str]]:
