@@ -26,7 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measur
     MeasuredValue,
     branch,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import margin, robust_spread
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import SPREADS, outside, robust_spread
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import MAX_HOSTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
@@ -313,7 +313,7 @@ def _proposed_entry(
     test = TESTS[conditions.test]
     middle, spread = median(numbers), robust_spread(numbers)
     # Few values can agree by chance; what was known of the spread before counts as well.
-    distance = max(test.tolerance * middle, margin(len(numbers)) * spread, 6 * old.spread if old else 0.0)
+    distance = max(outside(numbers, middle, test.tolerance) * middle, SPREADS * old.spread if old else 0.0)
     floor = max(middle - distance, middle * 0.01) if test.higher else middle + distance
     entry = BaselineEntry(
         **asdict(conditions),

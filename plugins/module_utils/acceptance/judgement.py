@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil, log, sqrt
 from statistics import median
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseline import (
@@ -36,7 +37,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.publis
     PublishedMachine,
     published_floor,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import margin, robust_spread
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import outside
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 LEAST_PEERS = 4
@@ -46,11 +47,17 @@ are more than half."""
 LEAST_CONTROLS = 3
 """Controls of which the median is taken as the change of all between two jobs."""
 
-MOST_CONTROLS = 5
+MOST_CONTROLS = 8
 """Nodes that are measured again beside those that were slow."""
 
-SPREADS_OF_PAIRS = 5.0
-"""Spreads of the fast pairs below which a pair is slow."""
+SPREADS_OF_JOBS = 6.0
+"""Spreads between the jobs of the same unit by which a value has to be worse to mean anything."""
+
+MOST_JOBS = 8
+"""If a node had to be slow in more jobs to be named, the values are too noisy to name anyone."""
+
+CHANCE = 1e-4
+"""The chance, for all units together, that what makes good ones slow now and then makes one slow in all its jobs."""
 
 NOISY = 2.0
 """A note says that the values are uneven, if they have to differ by as many tolerances to be named."""
@@ -63,8 +70,8 @@ Unit = tuple[str, "int | None"]
 class Options:
     """What a caller can choose."""
 
-    jobs: int = 2
-    """In how many jobs a node has to be slow before it is named."""
+    jobs: int = 3
+    """In how many jobs a node has to be slow before it is named; in more, if good ones were slow in some as well."""
     machines: Mapping[str, PublishedMachine] = field(default_factory=dict)
     """What is known of machine types, for published figures."""
 
@@ -251,6 +258,8 @@ class _Peers:
     limit: float
     """The share by which a value has to be worse to lie outside."""
     number: int
+    drift: float = 1.0
+    """What is left of the median when units are measured again."""
 
     def text(self, what: str) -> str:
         return f"the median of {self.number} {what}, {_number(self.median)}"
@@ -261,43 +270,109 @@ def _peers(kind: _Kind, firsts: Mapping[Unit, float]) -> _Peers | None:
     if len(firsts) < LEAST_PEERS:
         return None
     middle = median(firsts.values())
-    spread = robust_spread([value / middle for value in firsts.values()])
-    limit = max(kind.test.tolerance, margin(len(firsts)) * spread)
+    limit = outside([*firsts.values()], middle, kind.test.tolerance)
     return _Peers(middle, limit, len(firsts))
 
 
 def _judge_units(kind: _Kind, options: Options, judgement: Judgement) -> None:
     """Nodes, or GPUs of nodes, each compared with all others of its kind and with floors."""
     by_unit: dict[Unit, list[float]] = {}
-    jobs: dict[Unit, list[int]] = {}
     for value in kind.values:
-        unit = (value.nodes[0], value.gpu)
-        by_unit.setdefault(unit, []).append(value.value)
-        jobs.setdefault(unit, []).append(value.job)
+        by_unit.setdefault((value.nodes[0], value.gpu), []).append(value.value)
     firsts = {unit: values[0] for unit, values in by_unit.items()}
-    peers = _peers(kind, firsts)
     what = "GPUs" if kind.test.scope is Scope.GPU else "nodes"
+    peers = _peers(kind, firsts)
     if peers is None:
         judgement.notes.append(_too_few(kind, len(firsts), what))
-    elif peers.limit > NOISY * kind.test.tolerance:
+    else:
+        peers = _after_jobs(kind, peers, by_unit)
+    if peers and peers.limit > NOISY * kind.test.tolerance:
         judgement.notes.append(
             f"{kind.title}: the values of {len(firsts)} {what} differ so much that one has to be worse by "
             f"{100 * peers.limit:.0f} % to be named"
         )
-    drift = _drift(kind, peers, by_unit)
-    slow: dict[Unit, tuple[float, float, str, str]] = {}
-    for unit, values in by_unit.items():
-        found = _slow_source(kind, peers, drift, values, what)
-        if not found:
+    verdicts = {unit: _verdicts(kind, peers, values, what) for unit, values in by_unit.items()}
+    needed = _jobs_needed(options, verdicts)
+    slow: dict[Unit, _Slow] = {}
+    for unit, found in verdicts.items():
+        if not all(found):
             continue
-        if len(values) >= options.jobs:
-            slow[unit] = (kind.worst(values), *found)
-        else:
+        if len(found) >= needed:
+            slow[unit] = _Slow(kind.worst(by_unit[unit]), next(one for one in found if one))
+        elif needed <= MOST_JOBS:
             _append(judgement.again, kind.test.name, unit[0])
+    if needed > MOST_JOBS:
+        judgement.notes.append(f"{kind.title}: good {what} were slow in some jobs as well: too noisy to name any")
+        slow = {}
     if kind.test.name in judgement.again:
         suspects = {*judgement.again[kind.test.name], *(unit[0] for unit in slow)}
         judgement.controls[kind.test.name] = _controls(firsts, suspects)
     judgement.findings += _unit_findings(kind, slow, by_unit)
+
+
+@dataclass(frozen=True)
+class _Normal:
+    """What a slow value was compared with."""
+
+    expected: float
+    source: str
+    text: str
+
+
+@dataclass(frozen=True)
+class _Slow:
+    """A unit that was slow in all its jobs."""
+
+    value: float
+    normal: _Normal
+
+
+def _after_jobs(kind: _Kind, peers: _Peers, by_unit: Mapping[Unit, Sequence[float]]) -> _Peers:
+    """The same with what good units show that were measured again: the change of all, and the noise of jobs.
+
+    The change only excuses. The noise is that between jobs of the same unit, and widens the limit: with four nodes, it
+    is known better than the spread between nodes.
+    """
+    good = [
+        values
+        for values in by_unit.values()
+        if len(values) > 1 and any(kind.worse(value, peers.median) <= peers.limit for value in values)
+    ]
+    if len(good) < LEAST_CONTROLS:
+        return peers
+    later = [value / values[0] for values in good for value in values[1:]]
+    change = median(later)
+    # The median absolute deviation: a good unit that is slow now and then is counted by _jobs_needed.
+    noise = 1.4826 * median(abs(ratio - change) for ratio in later) / sqrt(2)
+    drift = min(change, 1.0) if kind.test.higher else max(change, 1.0)
+    return replace(peers, drift=drift, limit=max(peers.limit, SPREADS_OF_JOBS * noise))
+
+
+def _verdicts(kind: _Kind, peers: _Peers | None, values: Sequence[float], what: str) -> list[_Normal | None]:
+    """For each job of a unit what its value was worse than, if it was worse."""
+    found: list[_Normal | None] = []
+    for number, value in enumerate(values):
+        floor = kind.under(value)
+        if floor:
+            found.append(_Normal(floor.expected, floor.source, floor.text))
+        elif peers and kind.worse(value, peers.median * (peers.drift if number else 1.0)) > peers.limit:
+            found.append(_Normal(peers.median, "peers", peers.text(what)))
+        else:
+            found.append(None)
+    return found
+
+
+def _jobs_needed(options: Options, verdicts: Mapping[Unit, Sequence[_Normal | None]]) -> int:
+    """In how many jobs a unit has to be slow.
+
+    If a share q of the values of good units is slow by noise, one is slow in all of m jobs with the chance q**m.
+    """
+    good = [found for found in verdicts.values() if not all(found)]
+    slow = sum(len(found) - found.count(None) for found in good)
+    if not slow:
+        return options.jobs
+    share = slow / sum(map(len, good))
+    return max(options.jobs, ceil(log(CHANCE / len(verdicts)) / log(min(share, 0.99))))
 
 
 def _controls(firsts: Mapping[Unit, float], suspects: Collection[str]) -> list[str]:
@@ -315,38 +390,8 @@ def _too_few(kind: _Kind, number: int, what: str) -> str:
     )
 
 
-def _drift(kind: _Kind, peers: _Peers | None, by_unit: Mapping[Unit, Sequence[float]]) -> float:
-    """The change of the good units that were measured again. A worse one is nobody's fault: the rest is slower too."""
-    if peers is None:
-        return 1.0
-    changes = [
-        median(values[1:]) / values[0]
-        for values in by_unit.values()
-        if len(values) > 1 and kind.worse(values[0], peers.median) <= peers.limit
-    ]
-    if len(changes) < LEAST_CONTROLS:
-        return 1.0
-    change = median(changes)
-    return min(change, 1.0) if kind.test.higher else max(change, 1.0)
-
-
-def _slow_source(
-    kind: _Kind, peers: _Peers | None, drift: float, values: Sequence[float], what: str
-) -> tuple[float, str, str] | None:
-    """What a unit was worse than in all its jobs: the expected value, the source, and both in words."""
-    best = max(values) if kind.test.higher else min(values)
-    if floor := kind.under(best):
-        return floor.expected, floor.source, floor.text
-    if peers is None:
-        return None
-    expected = [peers.median, *(peers.median * drift for _ in values[1:])]
-    if all(kind.worse(value, normal) > peers.limit for value, normal in zip(values, expected)):
-        return peers.median, "peers", peers.text(what)
-    return None
-
-
 def _unit_findings(
-    kind: _Kind, slow: Mapping[Unit, tuple[float, float, str, str]], by_unit: Mapping[Unit, Sequence[float]]
+    kind: _Kind, slow: Mapping[Unit, _Slow], by_unit: Mapping[Unit, Sequence[float]]
 ) -> list[AcceptanceFinding]:
     """A finding for each unit, or one for a node of whose GPUs more than half are slow."""
     findings = []
@@ -356,14 +401,14 @@ def _unit_findings(
     for node, units in gpus.items():
         bad = [unit for unit in units if unit in slow]
         if len(bad) * 2 > len(units) > 1:
-            value, expected, source, text = min((slow[unit] for unit in bad), key=lambda one: one[0])
+            worst = kind.worst(slow[unit].value for unit in bad)
+            normal = slow[bad[0]].normal
             which = f"{len(bad)} of {len(units)} GPUs, down to "
-            findings.append(_finding(kind, "node", (node,), None, value, expected, source, text, which))
+            findings.append(_finding(kind, "node", (node,), None, worst, normal, which))
             continue
         for unit in bad:
-            value, expected, source, text = slow[unit]
             scope = "node" if unit[1] is None else "gpu"
-            findings.append(_finding(kind, scope, (node,), unit[1], value, expected, source, text))
+            findings.append(_finding(kind, scope, (node,), unit[1], slow[unit].value, slow[unit].normal))
     return findings
 
 
@@ -373,17 +418,26 @@ def _finding(
     nodes: tuple[str, ...],
     gpu: int | None,
     value: float,
-    expected: float,
-    source: str,
-    text: str,
+    normal: _Normal,
     before: str = "",
 ) -> AcceptanceFinding:
-    share = 100 * abs(kind.worse(value, expected))
+    share = 100 * abs(kind.worse(value, normal.expected))
     way = "less" if kind.test.higher else "more"
     size = f" at {_bytes(kind.conditions.size)}" if kind.conditions.size else ""
-    words = f"{kind.test.meaning}: {before}{_number(value)} {kind.test.unit}{size}, {share:.1f} % {way} than {text}"
+    words = (
+        f"{kind.test.meaning}: {before}{_number(value)} {kind.test.unit}{size}, {share:.1f} % {way} than {normal.text}"
+    )
     return AcceptanceFinding(
-        scope, nodes, gpu, kind.test.name, kind.conditions.size, value, expected, kind.test.unit, source, words
+        scope,
+        nodes,
+        gpu,
+        kind.test.name,
+        kind.conditions.size,
+        value,
+        normal.expected,
+        kind.test.unit,
+        normal.source,
+        words,
     )
 
 
@@ -398,11 +452,11 @@ def _judge_pairs(kind: _Kind, switches: Mapping[str, str], judgement: Judgement)
     if len(names) < LEAST_PEERS:
         judgement.notes.append(_too_few(kind, len(names), "nodes"))
     else:
-        expected = (typical, "peers", f"what fast pairs do, {_number(typical)}")
-        _blame(kind, by_peers, expected, switches, judgement, majority=True)
+        normal = _Normal(typical, "peers", f"what fast pairs do, {_number(typical)}")
+        _blame(kind, by_peers, normal, switches, judgement, majority=True)
     for floor in kind.floors:
         under = [value for value in kind.values if kind.worse(value.value, floor.value) > 0]
-        _blame(kind, under, (floor.expected, floor.source, floor.text), switches, judgement, majority=False)
+        _blame(kind, under, _Normal(floor.expected, floor.source, floor.text), switches, judgement, majority=False)
 
 
 def _fast_pairs(kind: _Kind) -> tuple[float, float]:
@@ -417,15 +471,14 @@ def _fast_pairs(kind: _Kind) -> tuple[float, float]:
     for _ in range(5):
         fast = [value for value in ordered if kind.worse(value, typical) <= limit]
         typical = median(fast)
-        spread = robust_spread([value / typical for value in fast])
-        limit = max(kind.test.tolerance, SPREADS_OF_PAIRS * spread)
+        limit = outside(fast, typical, kind.test.tolerance)
     return typical, limit
 
 
 def _blame(
     kind: _Kind,
     slow: Sequence[MeasuredValue],
-    expected: tuple[float, str, str],
+    normal: _Normal,
     switches: Mapping[str, str],
     judgement: Judgement,
     majority: bool,
@@ -435,7 +488,7 @@ def _blame(
     verdicts = [PairVerdict(pair_of(*value.nodes), id(value) in marked) for value in kind.values]
     result = blame(verdicts, switches, majority)
     judgement.notes += [f"{kind.title}: {note}" for note in result.notes]
-    judgement.findings += _pair_findings(kind, result, slow, expected)
+    judgement.findings += _pair_findings(kind, result, slow, normal)
     if result.following:
         planned = judgement.pairs.setdefault(kind.test.name, [])
         busy = {name for pair in planned for name in pair}
@@ -445,22 +498,22 @@ def _blame(
 
 
 def _pair_findings(
-    kind: _Kind, result: Blame, slow: Sequence[MeasuredValue], expected: tuple[float, str, str]
+    kind: _Kind, result: Blame, slow: Sequence[MeasuredValue], normal: _Normal
 ) -> list[AcceptanceFinding]:
     found = []
     for name, partners in result.nodes.items():
         value = kind.worst(each.value for each in slow if name in each.nodes)
         before = f"with each of {fold(partners)}, which are fast with others, down to "
-        found.append(_finding(kind, "node", (name,), None, value, *expected, before=before))
+        found.append(_finding(kind, "node", (name,), None, value, normal, before))
     for pair in result.paths:
         value = kind.worst(each.value for each in slow if {*each.nodes} == {*pair})
         before = "both nodes are fast with others, so the path between them is slow: "
-        found.append(_finding(kind, "path", pair, None, value, *expected, before=before))
+        found.append(_finding(kind, "path", pair, None, value, normal, before))
     for group in result.groups:
         one, other = {*group.nodes}, {*group.others}
         between = [each.value for each in slow if one & {*each.nodes} and other & {*each.nodes}]
         value = kind.worst(between)
-        found.append(_finding(kind, "group", group.nodes, None, value, *expected, before=_group_text(group)))
+        found.append(_finding(kind, "group", group.nodes, None, value, normal, _group_text(group)))
     return found
 
 
@@ -480,10 +533,9 @@ def _judge_many(kind: _Kind, judgement: Judgement) -> None:
         )
     for value in kind.values[-1:]:
         if floor := kind.under(value.value):
+            normal = _Normal(floor.expected, floor.source, floor.text)
             before = f"{len(value.nodes)} nodes together, of which pairs can tell the slow ones: "
-            found = _finding(
-                kind, "group", value.nodes, None, value.value, floor.expected, floor.source, floor.text, before
-            )
+            found = _finding(kind, "group", value.nodes, None, value.value, normal, before)
             judgement.findings.append(found)
 
 

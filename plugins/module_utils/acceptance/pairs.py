@@ -28,7 +28,7 @@ CHANCE = 1e-7
 """The chance, for all nodes together, that noise alone makes a good one guilty."""
 
 SUSPECTS = 6
-"""Suspects that are all measured with each other. Of more, each with as many others as this less one."""
+"""Small parts that are all measured with each other. Of more, each with as many others as this less one."""
 
 Pair = tuple[str, str]
 """Two names, in order."""
@@ -162,19 +162,21 @@ def blame(verdicts: Sequence[PairVerdict], switches: Mapping[str, str] | None = 
         for one, other in boundaries
     ]
     plan = _Plan(graph)
+    _plan_small_parts(graph, switches or {}, plan)
     _judge_groups(graph, switches or {}, needed, result, plan)
     if majority and len(good) * 2 <= len(graph.names):
+        result.following = sorted(plan.pairs)
         lonely = [part[0] for part in graph.parts if len(part) == 1]
-        if lonely:
+        if lonely and not result.following:
             result.notes.append(
                 f"{len(lonely)} of {len(graph.names)} nodes are slow in all pairs: too many to say who is right"
             )
         return result
-    _judge_nodes(graph, switches or {}, needed, result, plan)
+    _judge_nodes(graph, needed, result, plan)
     for pair in inner:
         if not all(graph.measured[pair]):
             continue
-        if len(graph.measured[pair]) > 1:
+        if len(graph.measured[pair]) >= needed:
             result.paths.append(pair)
         else:
             plan.add(pair)
@@ -219,26 +221,19 @@ class _Plan:
             self.add(pair_of(name, min(free, key=lambda other: len(met.get(pair_of(name, other), ())))))
 
 
-def _judge_nodes(graph: _Graph, switches: Mapping[str, str], needed: int, result: Blame, plan: _Plan) -> None:
-    """Nodes that nothing joins: slow with enough good nodes, and with the other ones like them."""
+def _judge_nodes(graph: _Graph, needed: int, result: Blame, plan: _Plan) -> None:
+    """Nodes that nothing joins: slow with enough good nodes, and with the others that are not joined with these."""
     good = graph.parts[0]
-    lonely = [part[0] for part in graph.parts if len(part) == 1]
-    others_needed = min(len(lonely), SUSPECTS) - 1
-    for name in lonely:
-        like = sorted(
-            (other for other in lonely if other != name),
-            key=lambda other: (switches.get(other) != switches.get(name), other),
-        )
-        met = graph.partners[name]
-        with_good = sorted(met & {*good})
-        count = graph.slow_between([name], good)
-        enough_like = len(met & {*lonely}) >= others_needed
-        if count >= needed and len(with_good) >= min(NEEDED, len(good)) and enough_like:
+    for part in graph.parts[1:]:
+        if len(part) > 1:
+            continue
+        (name,) = part
+        with_good = sorted(graph.partners[name] & {*good})
+        enough = graph.slow_between(part, good) >= needed and len(with_good) >= min(NEEDED, len(good))
+        if enough and _met_all(graph, part):
             result.nodes[name] = with_good
             continue
         result.suspects.append(name)
-        if not enough_like:
-            plan.with_one_of(name, [other for other in like if other not in met])
         plan.with_one_of(name, good)
 
 
@@ -248,7 +243,7 @@ def _judge_groups(graph: _Graph, switches: Mapping[str, str], needed: int, resul
     for part in graph.parts[1:]:
         if len(part) < 2:
             continue
-        if graph.slow_between(part, good) >= needed:
+        if graph.slow_between(part, good) >= needed and _met_all(graph, part):
             theirs = {switches.get(name, "") for name in part}
             known = "" not in theirs and not theirs & {switches.get(name, "") for name in good}
             result.groups.append(SlowGroup(tuple(part), tuple(good), tuple(sorted(theirs)) if known else ()))
@@ -256,6 +251,32 @@ def _judge_groups(graph: _Graph, switches: Mapping[str, str], needed: int, resul
         result.suspects += part
         for name in part:
             plan.with_one_of(name, good)
+
+
+def _unmet(graph: _Graph, part: Sequence[str]) -> list[list[str]]:
+    """The other small parts with which a part was not measured: fast pairs would show that they are one."""
+    met = {name for own in part for name in graph.partners[own]}
+    return [other for other in graph.parts[1:] if other != part and not met & {*other}]
+
+
+def _met_all(graph: _Graph, part: Sequence[str]) -> bool:
+    """Whether a part was measured with all other small ones; of many, with enough."""
+    others = len(graph.parts) - 2
+    return others - len(_unmet(graph, part)) >= min(others, SUSPECTS - 1)
+
+
+def _plan_small_parts(graph: _Graph, switches: Mapping[str, str], plan: _Plan) -> None:
+    """Measure small parts with each other, those of the same switch first."""
+    for part in graph.parts[1:]:
+        if _met_all(graph, part):
+            continue
+        name = part[0]
+        like = sorted(
+            _unmet(graph, part), key=lambda other: (switches.get(other[0]) != switches.get(name), len(other), other)
+        )
+        for other in like:
+            if plan.add(pair_of(name, other[0])):
+                break
 
 
 def _slow_boundaries(graph: _Graph, switches: Mapping[str, str]) -> dict[Pair, list[Pair]]:

@@ -58,10 +58,20 @@ def _count_within(ordered: Sequence[float], most: float) -> int:
     return found
 
 
-def margin(number: int) -> float:
-    """How many spreads below the median a value lies outside of what its kind does.
+SPREADS = 5.0
+"""Spreads below the median at which a value lies outside of what its kind does: 3e-7 of a normal distribution."""
 
-    6 for many, where 6.0 has the chance 1e-9 of a normal distribution; the spread of few values can itself be too
-    small by half, so 12 for four and 9 for eight.
+_PRIOR_VALUES = 16
+"""As many values as the tolerance of a test counts for, when the spread is estimated."""
+
+
+def outside(values: Sequence[float], middle: float, tolerance: float) -> float:
+    """By which share of the median a value has to be worse than the others to mean anything.
+
+    It is `SPREADS` standard deviations, and at least the tolerance. A few values say little about their spread: that of
+    four is often half or twice the true one. So the tolerance, by which healthy units differ, counts as 16 values more.
     """
-    return 6.0 * (1 + 4 / number)
+    number = len(values)
+    weight = number / (number + _PRIOR_VALUES)
+    spread = weight * robust_spread([value / middle for value in values]) + (1 - weight) * tolerance / SPREADS
+    return max(tolerance, SPREADS * spread)
