@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The program slurm-accept of role accept: what it reads in the output of other programs, and what it prints.
 
-fio, iperf3 and hpcc are those of Debian 12 (recorded/acceptance_tools); nvidia-smi is that of a real H200. The tables of
-nccl-tests are from guide 003 and from its documentation; the outputs of dcgmi and ib_write_bw are made from their
+fio, iperf3 and hpcc are those of Debian 12 (recorded/acceptance_tools), nvidia-smi that of a real H200. The table of
+nccl-tests is from guide 003. The outputs of `nvidia-smi nvlink`, dcgmi and ib_write_bw are made up after their
 documentation.
 """
 
@@ -32,7 +32,7 @@ RECORDED = Path(__file__).parent / "recorded/acceptance_tools"
 @pytest.fixture(name="accept")
 def _accept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """The program; other programs are those of the test alone."""
-    module = load("accept/files/slurm-accept")
+    module: ModuleType = load("accept/files/slurm-accept")
     monkeypatch.setattr(module, "CLEAN", {**module.CLEAN, "PATH": f"{tmp_path}/stand-ins:{tmp_path}/none"})
     (tmp_path / "none").mkdir()
     for name in ("sh", "cat", "cp", "sleep"):
@@ -58,7 +58,7 @@ def _measure(accept: ModuleType, capsys: pytest.CaptureFixture[str]) -> Measure:
         others = [line for line in text.splitlines() if not line.startswith("{")]
         assert all(line.startswith(MISSED) for line in others)
         pairs = (line[len(MISSED) :].split(": ", 1) for line in others)
-        return reading.values, {test: why for test, why in pairs}
+        return reading.values, dict(pairs)
 
     return measure
 
@@ -254,15 +254,17 @@ def test_gpus_by_pytorch_in_a_container(measure: Measure, stand_in: StandIn, tmp
 # -- disks, processors, network --------------------------------------------------------------------------------------
 
 
-def test_a_disk(measure: Measure, stand_in: StandIn, tmp_path: Path, accept: ModuleType) -> None:
-    accept.FILE = 1 << 20
+def test_a_disk(
+    measure: Measure, stand_in: StandIn, tmp_path: Path, accept: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accept, "FILE", 1 << 20)
     stand_in("fio", f"cat {tmp_path}/$3.json")
     for way in ("write", "read"):
         (tmp_path / f"--rw={way}.json").write_text(f"note: both iodepth\n{recorded(f'fio-{way}.json')}")
     tests = "--tests=disk_write_local,disk_read_local"
     values, missed = measure("node", "--nodes=n1", tests, f"--disk={tmp_path}")
     assert [value.test for value in values] == ["disk_write_local", "disk_read_local"]
-    assert all(value.value > 1 and value.size == accept.FILE for value in values)
+    assert all(value.value > 1 and value.size == 1 << 20 for value in values)
     assert missed == {}
     assert not [*tmp_path.glob(".slurm-accept-*")]
 
@@ -273,9 +275,11 @@ def test_a_file_system_past_whose_cache_nobody_writes(accept: ModuleType, stand_
     assert accept.fio(str(tmp_path), "write") > 1
 
 
-def test_a_full_disk(measure: Measure, stand_in: StandIn, accept: ModuleType, tmp_path: Path) -> None:
+def test_a_full_disk(
+    measure: Measure, stand_in: StandIn, tmp_path: Path, accept: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stand_in("fio", "exit 1")
-    accept.FILE = 1 << 60
+    monkeypatch.setattr(accept, "FILE", 1 << 60)
     _values, missed = measure("node", "--nodes=n1", "--tests=disk_write_local", f"--disk={tmp_path}")
     assert "MiB free, and needs" in missed["disk_write_local"]
 
@@ -324,7 +328,7 @@ def test_a_server_that_does_not_start(measure: Measure, stand_in: StandIn) -> No
     stand_in("srun", "echo 'srun: error' >&2; exit 1")
     stand_in("iperf3", f"sleep 0.5; cat {RECORDED}/iperf3-refused.json; exit 1")
     _values, missed = measure("pair", "--nodes=localhost,127.0.0.1", "--tests=network_tcp")
-    assert missed["network_tcp"].startswith("the server has ended with 1: ")
+    assert missed["network_tcp"] == "the other side has ended with 1"
 
 
 PERFTEST = """\

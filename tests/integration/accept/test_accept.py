@@ -1,10 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""accept.yml with real jobs on four nodes without GPUs: healthy, with a slow link, killed and continued, with baselines.
+"""accept.yml with real jobs on four nodes without GPUs: healthy, a slow link, killed and continued, baselines.
 
-The tests run in this order. All nodes are containers of one machine: fio, hpcc and iperf3 share its disk and processors,
-so that values of fio and hpcc differ more than tolerances. Where a test is about links, these do not count.
+The tests run in this order. All nodes are containers of one machine, whose disk and processors fio, hpcc and iperf3
+share, so that their values differ more than tolerances. Where a test is about links, those of fio and hpcc do not count.
 """
 
 from __future__ import annotations
@@ -135,8 +135,15 @@ def test_a_node_with_a_job_is_left_out_or_waited_for(site: Lab) -> None:
 
 def test_a_baseline_of_another_machine_type_is_named_and_not_used(site: Lab) -> None:
     entry = {
-        **{"hardware": "h100", "driver": "", "image": "", "test": "network_tcp", "nodes": 2, "size": None},
-        **{"median": 390.0, "spread": 1.0, "floor": 370.0, "unit": "Gb/s", "values": 16, "measured": "2026-11-28"},
+        "hardware": "h100",
+        "test": "network_tcp",
+        "nodes": 2,
+        "median": 390.0,
+        "spread": 1.0,
+        "floor": 370.0,
+        "unit": "Gb/s",
+        "values": 16,
+        "measured": "2026-11-28",
     }
     (site.inventory.parent / "accept.baseline.yml").write_text(yaml.safe_dump([entry]))
     site.playbook("accept", *LEVEL)

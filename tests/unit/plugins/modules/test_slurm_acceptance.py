@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import progress
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
@@ -187,7 +188,7 @@ def test_nodes_with_jobs_of_others_are_left_out_and_named(slurm: Slurm) -> None:
 def test_with_a_budget_nodes_with_jobs_are_reserved_and_waited_for(slurm: Slurm) -> None:
     slurm.others = "7|alice|2026-11-28T10:00:00|n[1-2]"
     slurm.nodes["n1"]["State"] = slurm.nodes["n2"]["State"] = "ALLOCATED"
-    budget = {"budget": {"*": "1"}}
+    budget: dict[str, Any] = {"budget": {"*": "1"}}
     assert step("begin", **budget)["taken"] == "n[1-3]"
     shown = step("next", tasks=TASKS[:3], **budget)["table"]
     # One of the two busy nodes; the other waits for the budget.
@@ -249,7 +250,7 @@ def test_a_job_that_cannot_start_does_not_block_the_run(slurm: Slurm, monkeypatc
     step("begin")
     step("next", tasks=TASKS[:1])
     slurm.jobs[100][2] = "QOSMaxNodePerUserLimit"
-    monkeypatch.setattr(slurm_acceptance.progress, "PATIENCE", -1)
+    monkeypatch.setattr(progress, "PATIENCE", -1)
     assert step("next", tasks=TASKS[:1])["over"]
     assert step("store")["outputs"][0]["why"].endswith("s: QOSMaxNodePerUserLimit")
 

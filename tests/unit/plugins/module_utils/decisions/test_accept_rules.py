@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import MOST_ROUNDS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import accept
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from plain_host import PlainHost, cluster
@@ -148,7 +149,7 @@ def test_healthy_nodes_need_one_round() -> None:
 
 def test_a_slow_node_is_named_after_further_rounds_and_drained_if_asked() -> None:
     site, rounds = run(host(accept_level="medium"), {"n3": 0.7})
-    assert 1 < rounds <= accept.tasks.MOST_ROUNDS
+    assert 1 < rounds <= MOST_ROUNDS
     said = accept.result(site)
     assert said["named"] == ["n3"]
     assert said["undecided"] == []
@@ -206,7 +207,7 @@ def test_a_baseline_is_proposed_and_used() -> None:
     assert accept.baseline_change(site)[0] == "--- reviewed"
     assert accept.baseline_path(site) == "/cluster/my.baseline.yml"
     # Two nodes are too few to compare them with each other.
-    two = {"__accept_begun": {"taken": "n[1-2]", "left": {}, "outputs": []}}
+    two: dict[str, Any] = {"__accept_begun": {"taken": "n[1-2]", "left": {}, "outputs": []}}
     slow, _rounds = run(host({"/cluster/my.baseline.yml": text.encode()}, **two), {"n2": 0.7})
     assert accept.result(slow)["named"] == ["n2"]
     unknown, _rounds = run(host(**two), {"n2": 0.7})
