@@ -207,6 +207,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_l
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, read_record, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import batch
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import next_nodes
 
@@ -231,6 +232,10 @@ LARGEST_OUTPUT = 4 << 20
 DAY = 86400
 
 
+class AcceptanceError(CollectionError):
+    """Why a run does not go on."""
+
+
 class Acceptance:
     """An acceptance run, with its record."""
 
@@ -252,7 +257,9 @@ class Acceptance:
         return cast("dict[str, dict[str, Any]]", self.record["tasks"])
 
     def save(self) -> None:
-        """Write the record, which only root can read."""
+        """Write the record, which only root can read. Raises AcceptanceError if another run has taken this one over."""
+        if self.params["run"] and run_lock.other(run_lock.ACCEPT, self.params["run"]):
+            raise AcceptanceError("another run of accept.yml goes on with this one")
         if not self.check_mode:
             os.makedirs(os.path.dirname(RECORD), mode=0o700, exist_ok=True)
             write([File(RECORD, f"{json.dumps(self.record)}\n".encode(), mode=0o600)])
@@ -403,6 +410,7 @@ class Acceptance:
         """Submit the job of a task; a refusal is its failure."""
         if self.check_mode:
             return
+        self.save()
         self.changed = True
         options = {**task["job"].get("options", {}), "reservation": RESERVATION}
         job = {**task["job"], "options": options}
@@ -529,7 +537,9 @@ def take_step(params: dict[str, Any], check_mode: bool) -> AcceptanceResult:
     reads: dict[str, list[int]] = {}
     if not current.unfinished():
         for entry in ended.values():
-            reads.setdefault(expand(entry["nodes"])[0], []).append(entry["job"])
+            # Slurm runs the script on the node that it knows first.
+            for name in expand(entry["nodes"]):
+                reads.setdefault(name, []).append(entry["job"])
     return {
         **result,
         "changed": current.changed,

@@ -192,7 +192,12 @@ def job_of(task: Task, places: Mapping[str, Place], site: Site) -> dict[str, Any
         "time": str(-(-(START + SLOW * task.seconds) // 60)),
         "output": f"{site.directory}/%j.out",
         "script": script(task, first, site),
-        "options": {"exclusive": True, "ntasks-per-node": tasks, "error": f"{site.directory}/%j.err"},
+        "options": {
+            "exclusive": True,
+            "ntasks-per-node": tasks,
+            "chdir": "/",
+            "error": f"{site.directory}/%j.err",
+        },
         **gres,
         **limits,
     }

@@ -184,14 +184,18 @@ def read_here(host: RunHost) -> list[int]:
 
 
 def read_outputs(host: RunHost) -> list[dict[str, Any]]:
-    """What the nodes have read. A node that was lost has no output."""
-    found = []
-    for name, jobs in host["__accept_step"]["reads"].items():
-        answer = (host.of(name).get("__accept_read") or {}) if name in host.members("slurm_compute") else {}
-        read = {one["job"]: one for one in answer.get("outputs") or [] if name in host.play_hosts}
-        lost = {"text": "", "why": f"{name} was not reached, and has the output"}
-        found += [{"job": job, "text": one["text"], "why": one["why"]} for job in jobs for one in [read.get(job, lost)]]
-    return found
+    """What the nodes have read: the output of a job is on one of its nodes. A node that was lost has said nothing."""
+    reads: dict[str, list[int]] = host["__accept_step"]["reads"]
+    said: dict[int, list[tuple[str, str]]] = {}
+    for name, jobs in reads.items():
+        answer = (host.of(name).get("__accept_read") or {}) if name in host.play_hosts else {}
+        texts = {one["job"]: (one["text"], one["why"]) for one in answer.get("outputs") or []}
+        lost = ("", f"{name} was not reached, and may have its output")
+        for job in jobs:
+            said.setdefault(job, []).append(texts.get(job, lost))
+    # The first text, or else the last reason.
+    best = {job: next((one for one in found if one[0]), found[-1]) for job, found in said.items()}
+    return [{"job": job, "text": text, "why": why} for job, (text, why) in best.items()]
 
 
 def announcement(host: RunHost) -> list[str]:

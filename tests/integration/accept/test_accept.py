@@ -4,15 +4,13 @@
 """accept.yml with real jobs on four nodes without GPUs: healthy, a slow link, killed and continued, baselines.
 
 The tests run in this order. All nodes are containers of one machine, whose disk and processors fio, hpcc and iperf3
-share, so that their values differ more than tolerances. Where a test is about links, those of fio and hpcc do not count.
+share, so that their values differ more than tolerances. Tests of links do not count those of fio and hpcc.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +41,17 @@ def of_links(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [finding for finding in found["findings"] if finding["test"] == "network_tcp"]
 
 
-@contextmanager
-def slow_link(lab: Lab, node: str, rate: str = "200mbit") -> Iterator[None]:
-    """What a node sends is slow, as through a cable that negotiates less."""
+def limit_link(lab: Lab, node: str, rate: str) -> None:
+    """Give what a node sends a rate, as a cable does."""
     device = lab.command(node, "ip -o route get 10.213.7.175 | sed 's/.* dev \\([^ ]*\\).*/\\1/'")
-    lab.command(node, f"tc qdisc add dev {device} root tbf rate {rate} burst 256kb latency 100ms")
-    yield
-    lab.command(node, f"tc qdisc del dev {device} root")
+    lab.command(node, f"tc qdisc replace dev {device} root tbf rate {rate} burst 256kb latency 100ms")
+
+
+@pytest.fixture(autouse=True)
+def _links(lab: Lab) -> None:
+    """Links that are equally fast, although the containers share processors."""
+    for node in NODES:
+        limit_link(lab, node, "1gbit")
 
 
 def is_clean(lab: Lab) -> None:
@@ -84,8 +86,8 @@ def test_healthy_nodes_are_not_named(site: Lab) -> None:
 
 
 def test_the_node_with_a_slow_link_is_named_and_drained(site: Lab) -> None:
-    with slow_link(site, "acc-node3"):
-        run = site.playbook("accept", *LEVEL, "-e", "accept_drain=true")
+    limit_link(site, "acc-node3", "200mbit")
+    run = site.playbook("accept", *LEVEL, "-e", "accept_drain=true")
     assert run.rc != 0
     links = of_links(report(site))
     assert {(finding["kind"], *finding["nodes"]) for finding in links} == {("node", "acc-node3")}
@@ -93,7 +95,9 @@ def test_the_node_with_a_slow_link_is_named_and_drained(site: Lab) -> None:
     assert reason.startswith("gpucluster.slurm accept: ")
     doctor = site.playbook("doctor")
     assert "accept.yml has found the node slow or broken" in doctor.output
-    site.command(CONTROLLER, "timeout 60 scontrol update NodeName=acc-node3 State=RESUME")
+    # Others may have a slow disk.
+    for node in NODES:
+        site.host(CONTROLLER).run(f"timeout 60 scontrol update NodeName={node} State=RESUME")
     is_clean(site)
 
 

@@ -132,7 +132,7 @@ def test_a_run_from_begin_to_end(slurm: Slurm) -> None:
     assert len(slurm.jobs) == 4
     slurm.end()
     ended = step("next", tasks=TASKS)
-    assert ended["reads"] == {"n1": [100, 103], "n2": [101], "n3": [102]}
+    assert ended["reads"] == {"n1": [100, 103], "n2": [101, 103], "n3": [102]}
     stored = step("store", outputs=[{"job": 100, "text": "x", "why": ""}, {"job": 101, "text": "", "why": "lost"}])
     assert stored["outputs"] == [
         {"task": "1/node/n1", "job": 100, "nodes": "n1", "text": "x", "why": ""},
@@ -158,7 +158,7 @@ def test_a_run_that_was_killed_makes_only_what_is_missing(slurm: Slurm) -> None:
     step("next", tasks=TASKS)
     assert [job[0] for job in slurm.jobs.values()] == ["n1", "n2", "n3", "n[1-2]"]
     slurm.end()
-    assert step("next", tasks=TASKS)["reads"] == {"n2": [101], "n3": [102], "n1": [103]}
+    assert step("next", tasks=TASKS)["reads"] == {"n2": [101, 103], "n3": [102], "n1": [103]}
 
 
 def test_another_level_cancels_the_jobs_of_the_earlier_run(slurm: Slurm) -> None:
@@ -273,6 +273,14 @@ def test_one_run_at_a_time(slurm: Slurm) -> None:
     step("end", run=ALICE)
     assert slurm.reserved is None
     assert step("begin", run=BOB)["other"] == {}
+
+
+def test_a_module_that_a_killed_run_has_left_does_nothing_more(slurm: Slurm) -> None:
+    step("begin", run=ALICE)
+    run_lock.take(run_lock.ACCEPT, BOB, take_over=True)
+    with pytest.raises(slurm_acceptance.AcceptanceError, match="another run"):
+        step("next", tasks=TASKS[:1], run=ALICE)
+    assert not slurm.jobs
 
 
 def test_the_record_is_readable(slurm: Slurm) -> None:

@@ -83,6 +83,7 @@ def test_the_jobs_of_a_node_and_of_a_pair() -> None:
     assert job["options"] == {
         "exclusive": True,
         "ntasks-per-node": 1,
+        "chdir": "/",
         "error": "/var/lib/gpucluster-slurm/accept/%j.err",
     }
     assert (job["partition"], job["nodelist"], job["memory"], job["nodes"]) == ("all", "n1", "0", "1")
@@ -189,13 +190,24 @@ def test_what_could_not_be_measured_is_no_failure() -> None:
 
 
 def test_outputs_are_read_from_the_nodes_and_lost_nodes_are_named() -> None:
-    site = host(__accept_step={"ready": ["n1", "n2"], "reads": {"n1": [5], "n2": [6]}}, ansible_play_hosts=["n1"])
-    site.of("n1").set(__accept_read={"outputs": [{"task": "", "job": 5, "nodes": "", "text": "x", "why": ""}]})
-    assert accept.read_here(site) == [5]
+    reads = {"n1": [5, 7, 8], "n2": [6, 7]}
+    site = host(__accept_step={"ready": ["n1", "n2"], "reads": reads}, ansible_play_hosts=["n1"])
+    found = {5: ("x", ""), 7: ("", "its output cannot be read"), 8: ("", "python3: not found")}
+    site.of("n1").set(
+        __accept_read={"outputs": [{"job": job, "text": text, "why": why} for job, (text, why) in found.items()]}
+    )
+    assert accept.read_here(site) == [5, 7, 8]
+    lost = "n2 was not reached, and may have its output"
     assert accept.read_outputs(site) == [
         {"job": 5, "text": "x", "why": ""},
-        {"job": 6, "text": "", "why": "n2 was not reached, and has the output"},
+        {"job": 7, "text": "", "why": lost},
+        {"job": 8, "text": "", "why": "python3: not found"},
+        {"job": 6, "text": "", "why": lost},
     ]
+    # Of a pair, the node on which Slurm has run the script has the output.
+    site.set(ansible_play_hosts=["n1", "n2"])
+    site.of("n2").set(__accept_read={"outputs": [{"job": 7, "text": "y", "why": ""}]})
+    assert accept.read_outputs(site)[1] == {"job": 7, "text": "y", "why": ""}
 
 
 def test_a_baseline_is_proposed_and_used() -> None:
