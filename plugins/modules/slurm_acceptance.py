@@ -224,7 +224,8 @@ if TYPE_CHECKING:
 RECORD = "/var/lib/gpucluster-slurm/accept/run.json"
 RESERVATION = "accept"
 RESERVED_MINUTES = 60
-"""The reservation of a run that was killed ends by itself; each poll prolongs it."""
+"""The reservation lasts so much longer than the longest job may take, since Slurm starts no job that could run past its
+end. Each step prolongs it, and that of a run that was killed ends by itself."""
 POLL = 3
 """Seconds between two polls of the jobs."""
 LARGEST_OUTPUT = 4 << 20
@@ -356,7 +357,12 @@ class Acceptance:
         records = {
             record.job_id: record for record in batch.updated({}, batch.parse_squeue(answer.output), ids).values()
         }
-        running = []
+        running = {
+            host
+            for name in unfinished
+            if name in self.tasks and has_begun(records.get(self.tasks[name]["job"]))
+            for host in expand(tasks[name]["nodes"])
+        }
         for name in unfinished:
             own = expand(tasks[name]["nodes"])
             entry = self.tasks.get(name)
@@ -373,12 +379,9 @@ class Acceptance:
                     self.tasks[name] = new_entry(tasks[name]["nodes"], 0, FAILED, why)
                 continue
             record = records.get(entry["job"])
-            if record and record.state != "PENDING" and not record.ended:
-                running += own
-            # The time counts while nodes have no other job: neither of others nor another task of this run.
-            alone = not any(busy.get(host) for host in own)
-            waits = record is not None and record.state == "PENDING" and record.reason.startswith(batch.OTHERS)
-            entry["since"] = entry["since"] if alone and not waits else time.time()
+            # The time counts while its nodes have no job, of others or of this run.
+            if running & {*own} or any(busy.get(host) for host in own):
+                entry["since"] = time.time()
             job = TaskJob(name, tuple(own), record)
             entry["state"], entry["why"] = progress.judge_job(job, nodes, time.time() - entry["since"])
             if entry["state"] == FAILED:
@@ -394,15 +397,16 @@ class Acceptance:
         names = progress.to_reserve(wanted, before or [], nodes, others, budget)
         if self.check_mode or not names:
             return names
-        named = f"ReservationName={RESERVATION}"
+        named, minutes = f"ReservationName={RESERVATION}", RESERVED_MINUTES
+        minutes += max((int(task["job"].get("time") or 0) for task in self.params["tasks"]), default=0)
         if before is None:
             self.changed = True
-            settings = ["StartTime=now", f"Duration={RESERVED_MINUTES}", f"Nodes={fold(names)}"]
+            settings = ["StartTime=now", f"Duration={minutes}", f"Nodes={fold(names)}"]
             output(["scontrol", "create", "reservation", named, *settings, f"Users={self.params['user']}", FLAGS])
         else:
             more = [f"Nodes={fold(names)}"] if {*names} != {*before} else []
             if more or not self.prolonged:
-                output(["scontrol", "update", named, f"EndTime=now+{RESERVED_MINUTES}minutes", *more])
+                output(["scontrol", "update", named, f"EndTime=now+{minutes}minutes", *more])
         self.prolonged = True
         return names
 
@@ -431,6 +435,11 @@ class Acceptance:
 
 
 FLAGS = "Flags=MAINT,IGNORE_JOBS"
+
+
+def has_begun(record: batch.JobRecord | None) -> bool:
+    """Whether a job has nodes now."""
+    return record is not None and record.state != "PENDING" and not record.ended
 
 
 def new_entry(nodes: str, job: int, state: str, why: str = "") -> dict[str, Any]:

@@ -44,6 +44,8 @@ class Slurm:
             return self.others
         settings = dict(word.split("=", 1) for word in command[2:] if "=" in word)
         assert settings["ReservationName"] == "accept"
+        # Slurm starts no job that could run past the end of its reservation.
+        assert "Duration=84" in command or "EndTime=now+84minutes" in command
         self.reserved = settings.get("Nodes", self.reserved)
         return ""
 
@@ -97,7 +99,7 @@ def _slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
 
 
 def task(*nodes: str) -> dict[str, Any]:
-    job = {"name": "accept-node", "nodelist": fold([*nodes]), "script": "#!/bin/sh\n", "options": {"exclusive": True}}
+    job = {"name": "accept-node", "nodelist": fold([*nodes]), "script": "#!/bin/sh\n", "time": "24"}
     return {"name": f"1/node/{'+'.join(nodes)}", "nodes": fold([*nodes]), "job": job}
 
 
