@@ -20,6 +20,7 @@ from statistics import median
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseline import (
     BaselineEntry,
     Conditions,
+    comparable,
     conditions_of,
     unused,
 )
@@ -134,7 +135,7 @@ def judge(
     if baseline:
         judgement.notes += unused(baseline, kinds)
     for conditions, own in kinds.items():
-        kind = _Kind(TESTS[conditions.test], conditions, own, _floor(conditions, floors, options))
+        kind = _Comparison(TESTS[conditions.test], conditions, own, _floor(conditions, floors, options))
         if kind.test.scope is Scope.PAIR:
             _judge_pairs(kind, switches or {}, judgement)
         elif kind.test.scope is Scope.MANY:
@@ -159,7 +160,7 @@ class _Floor:
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _Comparison:
     """The values that can be compared with each other."""
 
     test: AcceptanceTest
@@ -188,33 +189,22 @@ class _Kind:
 def _sort(
     values: Iterable[MeasuredValue], judgement: Judgement
 ) -> tuple[list[MeasuredValue], dict[Conditions, list[MeasuredValue]]]:
-    """Checks, and values by what they depend on: at the largest size alone, and one for each unit and job."""
+    """Checks, and values by what they depend on; and notes about nodes that did not reach the largest size."""
     checks: list[MeasuredValue] = []
-    by_test: dict[Conditions, list[MeasuredValue]] = {}
+    measured: list[MeasuredValue] = []
     for value in values:
-        if TESTS[value.test].is_check:
-            checks.append(value)
-        else:
-            by_test.setdefault(replace(conditions_of(value), size=None), []).append(value)
-    kinds: dict[Conditions, list[MeasuredValue]] = {}
-    for conditions, all_sizes in by_test.items():
-        size = max((value.size for value in all_sizes if value.size is not None), default=None)
-        largest = [value for value in all_sizes if value.size == size]
-        kinds[replace(conditions, size=size)] = _merge_repetitions(largest)
-        without = {value.nodes for value in all_sizes} - {value.nodes for value in largest}
-        if without:
-            names = fold(sorted({name for nodes in without for name in nodes}))
-            judgement.notes.append(f"{conditions.test}: {names} did not reach the largest size, {_bytes(size or 0)}")
+        (checks if TESTS[value.test].is_check else measured).append(value)
+    kinds = comparable(measured)
+    reached = {replace(conditions, size=None): own for conditions, own in kinds.items()}
+    short: dict[Conditions, set[str]] = {}
+    for value in measured:
+        short.setdefault(replace(conditions_of(value), size=None), set()).update(value.nodes)
+    for conditions, names in short.items():
+        own = reached[conditions]
+        if missing := names - {name for value in own for name in value.nodes}:
+            size = _bytes(own[0].size)
+            judgement.notes.append(f"{conditions.test}: {fold(sorted(missing))} did not reach the largest size, {size}")
     return checks, kinds
-
-
-def _merge_repetitions(values: Iterable[MeasuredValue]) -> list[MeasuredValue]:
-    """The median of the repetitions in a job, in the order of time: a node has one vote however much it prints."""
-    repeated: dict[tuple[tuple[str, ...], int | None, int], list[MeasuredValue]] = {}
-    for value in values:
-        repeated.setdefault((value.nodes, value.gpu, value.job), []).append(value)
-    merged = [replace(each[0], value=median(one.value for one in each)) for each in repeated.values()]
-    return sorted(merged, key=lambda value: (value.time, value.job))
 
 
 def _floor(conditions: Conditions, entries: Mapping[Conditions, BaselineEntry], options: Options) -> list[_Floor]:
@@ -265,7 +255,7 @@ class _Peers:
         return f"the median of {self.number} {what}, {_number(self.median)}"
 
 
-def _peers(kind: _Kind, firsts: Mapping[Unit, float]) -> _Peers | None:
+def _peers(kind: _Comparison, firsts: Mapping[Unit, float]) -> _Peers | None:
     """What the first values of all units say; None for too few."""
     if len(firsts) < LEAST_PEERS:
         return None
@@ -274,7 +264,7 @@ def _peers(kind: _Kind, firsts: Mapping[Unit, float]) -> _Peers | None:
     return _Peers(middle, limit, len(firsts))
 
 
-def _judge_units(kind: _Kind, options: Options, judgement: Judgement) -> None:
+def _judge_units(kind: _Comparison, options: Options, judgement: Judgement) -> None:
     """Nodes, or GPUs of nodes, each compared with all others of its kind and with floors."""
     by_unit: dict[Unit, list[float]] = {}
     for value in kind.values:
@@ -327,7 +317,7 @@ class _Slow:
     normal: _Normal
 
 
-def _after_jobs(kind: _Kind, peers: _Peers, by_unit: Mapping[Unit, Sequence[float]]) -> _Peers:
+def _after_jobs(kind: _Comparison, peers: _Peers, by_unit: Mapping[Unit, Sequence[float]]) -> _Peers:
     """The same with what good units show that were measured again: the change of all, and the noise of jobs.
 
     The change only excuses. The noise is that between jobs of the same unit, and widens the limit: with four nodes, it
@@ -348,7 +338,7 @@ def _after_jobs(kind: _Kind, peers: _Peers, by_unit: Mapping[Unit, Sequence[floa
     return replace(peers, drift=drift, limit=max(peers.limit, SPREADS_OF_JOBS * noise))
 
 
-def _verdicts(kind: _Kind, peers: _Peers | None, values: Sequence[float], what: str) -> list[_Normal | None]:
+def _verdicts(kind: _Comparison, peers: _Peers | None, values: Sequence[float], what: str) -> list[_Normal | None]:
     """For each job of a unit what its value was worse than, if it was worse."""
     found: list[_Normal | None] = []
     for number, value in enumerate(values):
@@ -382,7 +372,7 @@ def _controls(firsts: Mapping[Unit, float], suspects: Collection[str]) -> list[s
     return [*dict.fromkeys(unit[0] for unit in nearest if unit[0] not in suspects)][:MOST_CONTROLS]
 
 
-def _too_few(kind: _Kind, number: int, what: str) -> str:
+def _too_few(kind: _Comparison, number: int, what: str) -> str:
     known = f"; judged by {', '.join(floor.source for floor in kind.floors)} alone" if kind.floors else ""
     return (
         f"{kind.title}: {number} {what}, and {LEAST_PEERS} are needed for a comparison, since of fewer one cannot say "
@@ -391,7 +381,7 @@ def _too_few(kind: _Kind, number: int, what: str) -> str:
 
 
 def _unit_findings(
-    kind: _Kind, slow: Mapping[Unit, _Slow], by_unit: Mapping[Unit, Sequence[float]]
+    kind: _Comparison, slow: Mapping[Unit, _Slow], by_unit: Mapping[Unit, Sequence[float]]
 ) -> list[AcceptanceFinding]:
     """A finding for each unit, or one for a node of whose GPUs more than half are slow."""
     findings = []
@@ -413,7 +403,7 @@ def _unit_findings(
 
 
 def _finding(
-    kind: _Kind,
+    kind: _Comparison,
     scope: str,
     nodes: tuple[str, ...],
     gpu: int | None,
@@ -444,7 +434,7 @@ def _finding(
 # -- pairs and more nodes --------------------------------------------------------------------------------------------
 
 
-def _judge_pairs(kind: _Kind, switches: Mapping[str, str], judgement: Judgement) -> None:
+def _judge_pairs(kind: _Comparison, switches: Mapping[str, str], judgement: Judgement) -> None:
     """Pairs, of which each has a verdict; `blame` then says whose fault the slow ones are."""
     names = {name for value in kind.values for name in value.nodes}
     typical, limit = _fast_pairs(kind)
@@ -459,7 +449,7 @@ def _judge_pairs(kind: _Kind, switches: Mapping[str, str], judgement: Judgement)
         _blame(kind, under, _Normal(floor.expected, floor.source, floor.text), switches, judgement, majority=False)
 
 
-def _fast_pairs(kind: _Kind) -> tuple[float, float]:
+def _fast_pairs(kind: _Comparison) -> tuple[float, float]:
     """What fast pairs do, and by which share a pair has to be worse to be slow.
 
     Three bad ones of eight nodes make two thirds of the pairs slow, so the median of all pairs says nothing. The best
@@ -476,7 +466,7 @@ def _fast_pairs(kind: _Kind) -> tuple[float, float]:
 
 
 def _blame(
-    kind: _Kind,
+    kind: _Comparison,
     slow: Sequence[MeasuredValue],
     normal: _Normal,
     switches: Mapping[str, str],
@@ -498,7 +488,7 @@ def _blame(
 
 
 def _pair_findings(
-    kind: _Kind, result: Blame, slow: Sequence[MeasuredValue], normal: _Normal
+    kind: _Comparison, result: Blame, slow: Sequence[MeasuredValue], normal: _Normal
 ) -> list[AcceptanceFinding]:
     found = []
     for name, partners in result.nodes.items():
@@ -525,7 +515,7 @@ def _group_text(group: SlowGroup) -> str:
     )
 
 
-def _judge_many(kind: _Kind, judgement: Judgement) -> None:
+def _judge_many(kind: _Comparison, judgement: Judgement) -> None:
     """Many nodes at once have floors alone, and none of them is named."""
     if not kind.floors:
         judgement.notes.append(
