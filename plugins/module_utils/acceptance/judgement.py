@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, log, sqrt
+from math import sqrt
 from statistics import median
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseline import (
@@ -38,7 +38,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.publis
     PublishedMachine,
     published_floor,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import outside
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import (
+    UNSEEN,
+    needed,
+    outside,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 LEAST_PEERS = 4
@@ -56,9 +60,6 @@ SPREADS_OF_JOBS = 6.0
 
 MOST_JOBS = 8
 """If a node had to be slow in more jobs to be named, the values are too noisy to name anyone."""
-
-CHANCE = 1e-4
-"""The chance, for all units together, that what makes good ones slow now and then makes one slow in all its jobs."""
 
 NOISY = 2.0
 """A note says that the values are uneven, if they have to differ by as many tolerances to be named."""
@@ -282,18 +283,23 @@ def _judge_units(kind: _Comparison, options: Options, judgement: Judgement) -> N
             f"{100 * peers.limit:.0f} % to be named"
         )
     verdicts = {unit: _verdicts(kind, peers, values, what) for unit, values in by_unit.items()}
-    needed = _jobs_needed(options, verdicts)
+    # A floor comes with what is known of the noise; a few peers show little of it.
+    by_floor, by_peers = (_jobs_needed(options, verdicts, unseen) for unseen in (0.0, UNSEEN))
     slow: dict[Unit, _Slow] = {}
+    noisy = False
     for unit, found in verdicts.items():
-        if not all(found):
+        normal = [one for one in found if one]
+        if len(normal) < len(found):
             continue
-        if len(found) >= needed:
-            slow[unit] = _Slow(kind.worst(by_unit[unit]), next(one for one in found if one))
-        elif needed <= MOST_JOBS:
+        jobs = by_peers if any(one.source == "peers" for one in normal) else by_floor
+        if jobs > MOST_JOBS:
+            noisy = True
+        elif len(found) >= jobs:
+            slow[unit] = _Slow(kind.worst(by_unit[unit]), normal[0])
+        else:
             _append(judgement.again, kind.test.name, unit[0])
-    if needed > MOST_JOBS:
-        judgement.notes.append(f"{kind.title}: good {what} were slow in some jobs as well: too noisy to name any")
-        slow = {}
+    if noisy:
+        judgement.notes.append(f"{kind.title}: good {what} were slow in some jobs as well: too noisy to name all")
     if kind.test.name in judgement.again:
         suspects = {*judgement.again[kind.test.name], *(unit[0] for unit in slow)}
         judgement.controls[kind.test.name] = _controls(firsts, suspects)
@@ -352,17 +358,11 @@ def _verdicts(kind: _Comparison, peers: _Peers | None, values: Sequence[float], 
     return found
 
 
-def _jobs_needed(options: Options, verdicts: Mapping[Unit, Sequence[_Normal | None]]) -> int:
-    """In how many jobs a unit has to be slow.
-
-    If a share q of the values of good units is slow by noise, one is slow in all of m jobs with the chance q**m.
-    """
+def _jobs_needed(options: Options, verdicts: Mapping[Unit, Sequence[_Normal | None]], unseen: float) -> int:
+    """In how many jobs a unit has to be slow, by what good ones show."""
     good = [found for found in verdicts.values() if not all(found)]
     slow = sum(len(found) - found.count(None) for found in good)
-    if not slow:
-        return options.jobs
-    share = slow / sum(map(len, good))
-    return max(options.jobs, ceil(log(CHANCE / len(verdicts)) / log(min(share, 0.99))))
+    return needed(options.jobs, slow, sum(map(len, good)), len(verdicts), unseen)
 
 
 def _controls(firsts: Mapping[Unit, float], suspects: Collection[str]) -> list[str]:
@@ -452,16 +452,19 @@ def _judge_pairs(kind: _Comparison, switches: Mapping[str, str], judgement: Judg
 def _fast_pairs(kind: _Comparison) -> tuple[float, float]:
     """What fast pairs do, and by which share a pair has to be worse to be slow.
 
-    Three bad ones of eight nodes make two thirds of the pairs slow, so the median of all pairs says nothing. The best
-    quarter begins, and takes in all that do not differ by more than the limit that follows from the spread.
+    Three bad ones of eight nodes make two thirds of the pairs slow, so the median of all pairs says nothing. But a good
+    node has a fast pair among its own. So the best pairs of all nodes begin, and then all count that are as fast.
     """
-    ordered = sorted((value.value for value in kind.values), reverse=kind.test.higher)
-    typical = median(ordered[: max(1, len(ordered) // 4)])
-    limit = kind.test.tolerance
+    bests: dict[str, float] = {}
+    for value in kind.values:
+        for name in value.nodes:
+            if name not in bests or kind.worse(value.value, bests[name]) < 0:
+                bests[name] = value.value
+    fast = [*bests.values()]
     for _ in range(5):
-        fast = [value for value in ordered if kind.worse(value, typical) <= limit]
         typical = median(fast)
         limit = outside(fast, typical, kind.test.tolerance)
+        fast = [value.value for value in kind.values if kind.worse(value.value, typical) <= limit]
     return typical, limit
 
 
