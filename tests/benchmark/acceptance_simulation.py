@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How often the judgement of accept.yml names good nodes and misses bad ones: docs/design/acceptance.md.
 
-usage: ANSIBLE_CONFIG=ansible.cfg python acceptance_simulation.py [SETS] [PROCESSES]
+usage: ANSIBLE_CONFIG=ansible.cfg python acceptance_simulation.py [HEALTHY SETS] [PROCESSES]
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def main() -> None:
             work = [(healthy, each, *items[(each + each // 88) % len(items)]) for each in range(number)]
             print(f"{title}: healthy sets: noise, sets, of these with findings", flush=True)
             _print_healthy([*pool.map(_call, work, chunksize=20)])
-            work = [(broken, each, *items[(each + each // 88) % len(items)]) for each in range(number)]
+            work = [(broken, each, *items[(each + each // 88) % len(items)]) for each in range(number * 2 // 5)]
             print(f"{title}: broken sets: noise, fault, baseline: named of all, good ones named", flush=True)
             _print_broken([*pool.map(_call, work, chunksize=20)])
 
@@ -158,7 +158,7 @@ def _print_broken(results: Sequence[object]) -> None:
     false: Counter[tuple[object, ...]] = Counter()
     for noise, fault, nodes, faults, with_baseline, good, bad, wrong in results:  # type: ignore[misc]
         how = "with baseline" if with_baseline else "without"
-        if faults * 2 >= nodes and not (with_baseline and nodes - faults > 1):
+        if fault != "slow GPU" and faults * 2 >= nodes and not (with_baseline and nodes - faults > 1):
             how += ", half or more are bad"
         for key in ((noise, fault, how),):
             named[key] += good

@@ -92,6 +92,38 @@ def conditions_of(value: MeasuredValue) -> Conditions:
     )
 
 
+def comparable(values: Iterable[MeasuredValue]) -> dict[Conditions, list[MeasuredValue]]:
+    """Values by what they depend on: at the largest size of each test alone, in the order of time.
+
+    An average over sizes would hide a slow link. It is the largest size that half of all reached: one that prints a
+    larger size is not compared with itself, and the others are not left without a comparison. The median of the
+    repetitions in a job is its value, so a node has one vote in each job however much it prints.
+    """
+    by_test: dict[Conditions, list[MeasuredValue]] = {}
+    for value in values:
+        by_test.setdefault(replace(conditions_of(value), size=None), []).append(value)
+    kinds: dict[Conditions, list[MeasuredValue]] = {}
+    for conditions, all_sizes in by_test.items():
+        size = _largest_size(all_sizes)
+        repeated: dict[tuple[tuple[str, ...], int | None, int], list[MeasuredValue]] = {}
+        for value in all_sizes:
+            if value.size == size:
+                repeated.setdefault((value.nodes, value.gpu, value.job), []).append(value)
+        merged = [replace(each[0], value=median(one.value for one in each)) for each in repeated.values()]
+        kinds[replace(conditions, size=size)] = sorted(merged, key=lambda value: (value.time, value.job))
+    return kinds
+
+
+def _largest_size(values: Iterable[MeasuredValue]) -> int | None:
+    """The largest size that half of all nodes, GPUs or pairs reached."""
+    reached: dict[int | None, set[tuple[tuple[str, ...], int | None]]] = {}
+    for value in values:
+        reached.setdefault(value.size, set()).add((value.nodes, value.gpu))
+    most = len(set().union(*reached.values()))
+    common = [size for size, units in reached.items() if len(units) * 2 >= most]
+    return max(common or reached, key=lambda size: size or 0)
+
+
 def baseline_file(cluster_file: str) -> str:
     """The baseline of a cluster file: `my.cluster.yml` -> `my.baseline.yml`, next to it."""
     return re.sub(r"cluster(\.ya?ml)$", r"baseline\1", cluster_file)
@@ -288,17 +320,18 @@ def proposed(
 
     Args:
         entries: the reviewed baseline. Those that this run has no values for stay as they are.
-        values: the values of the run, at the largest size of each test.
+        values: the values of the run. Each node, GPU or pair counts once, with the median of its jobs.
         left_out: nodes that the judgement names. What they reached is no measure for others.
         today: a day, such as 2026-11-28.
     """
     bad = {*left_out}
-    groups: dict[Conditions, list[float]] = {}
-    for value in values:
-        if not TESTS[value.test].is_check and not bad & {*value.nodes}:
-            groups.setdefault(conditions_of(value), []).append(value.value)
+    measured = [value for value in values if not TESTS[value.test].is_check and not bad & {*value.nodes}]
     known = {entry.conditions: entry for entry in entries}
-    for conditions, numbers in groups.items():
+    for conditions, own in comparable(measured).items():
+        units: dict[tuple[tuple[str, ...], int | None], list[float]] = {}
+        for value in own:
+            units.setdefault((value.nodes, value.gpu), []).append(value.value)
+        numbers = [median(each) for each in units.values()]
         old = known.get(conditions)
         if len(numbers) >= LEAST_VALUES or (TESTS[conditions.test].scope is Scope.MANY and not old):
             known[conditions] = _proposed_entry(conditions, numbers, old, today)

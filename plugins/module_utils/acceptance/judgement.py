@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, log, sqrt
+from math import sqrt
 from statistics import median
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseline import (
     BaselineEntry,
     Conditions,
+    comparable,
     conditions_of,
     unused,
 )
@@ -37,7 +38,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.publis
     PublishedMachine,
     published_floor,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import outside
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import (
+    UNSEEN,
+    needed,
+    outside,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
 LEAST_PEERS = 4
@@ -55,9 +60,6 @@ SPREADS_OF_JOBS = 6.0
 
 MOST_JOBS = 8
 """If a node had to be slow in more jobs to be named, the values are too noisy to name anyone."""
-
-CHANCE = 1e-4
-"""The chance, for all units together, that what makes good ones slow now and then makes one slow in all its jobs."""
 
 NOISY = 2.0
 """A note says that the values are uneven, if they have to differ by as many tolerances to be named."""
@@ -134,7 +136,7 @@ def judge(
     if baseline:
         judgement.notes += unused(baseline, kinds)
     for conditions, own in kinds.items():
-        kind = _Kind(TESTS[conditions.test], conditions, own, _floor(conditions, floors, options))
+        kind = _Comparison(TESTS[conditions.test], conditions, own, _floor(conditions, floors, options))
         if kind.test.scope is Scope.PAIR:
             _judge_pairs(kind, switches or {}, judgement)
         elif kind.test.scope is Scope.MANY:
@@ -159,7 +161,7 @@ class _Floor:
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _Comparison:
     """The values that can be compared with each other."""
 
     test: AcceptanceTest
@@ -188,33 +190,22 @@ class _Kind:
 def _sort(
     values: Iterable[MeasuredValue], judgement: Judgement
 ) -> tuple[list[MeasuredValue], dict[Conditions, list[MeasuredValue]]]:
-    """Checks, and values by what they depend on: at the largest size alone, and one for each unit and job."""
+    """Checks, and values by what they depend on; and notes about nodes that did not reach the largest size."""
     checks: list[MeasuredValue] = []
-    by_test: dict[Conditions, list[MeasuredValue]] = {}
+    measured: list[MeasuredValue] = []
     for value in values:
-        if TESTS[value.test].is_check:
-            checks.append(value)
-        else:
-            by_test.setdefault(replace(conditions_of(value), size=None), []).append(value)
-    kinds: dict[Conditions, list[MeasuredValue]] = {}
-    for conditions, all_sizes in by_test.items():
-        size = max((value.size for value in all_sizes if value.size is not None), default=None)
-        largest = [value for value in all_sizes if value.size == size]
-        kinds[replace(conditions, size=size)] = _merge_repetitions(largest)
-        without = {value.nodes for value in all_sizes} - {value.nodes for value in largest}
-        if without:
-            names = fold(sorted({name for nodes in without for name in nodes}))
-            judgement.notes.append(f"{conditions.test}: {names} did not reach the largest size, {_bytes(size or 0)}")
+        (checks if TESTS[value.test].is_check else measured).append(value)
+    kinds = comparable(measured)
+    reached = {replace(conditions, size=None): own for conditions, own in kinds.items()}
+    short: dict[Conditions, set[str]] = {}
+    for value in measured:
+        short.setdefault(replace(conditions_of(value), size=None), set()).update(value.nodes)
+    for conditions, names in short.items():
+        own = reached[conditions]
+        if missing := names - {name for value in own for name in value.nodes}:
+            size = _bytes(own[0].size)
+            judgement.notes.append(f"{conditions.test}: {fold(sorted(missing))} did not reach the largest size, {size}")
     return checks, kinds
-
-
-def _merge_repetitions(values: Iterable[MeasuredValue]) -> list[MeasuredValue]:
-    """The median of the repetitions in a job, in the order of time: a node has one vote however much it prints."""
-    repeated: dict[tuple[tuple[str, ...], int | None, int], list[MeasuredValue]] = {}
-    for value in values:
-        repeated.setdefault((value.nodes, value.gpu, value.job), []).append(value)
-    merged = [replace(each[0], value=median(one.value for one in each)) for each in repeated.values()]
-    return sorted(merged, key=lambda value: (value.time, value.job))
 
 
 def _floor(conditions: Conditions, entries: Mapping[Conditions, BaselineEntry], options: Options) -> list[_Floor]:
@@ -265,7 +256,7 @@ class _Peers:
         return f"the median of {self.number} {what}, {_number(self.median)}"
 
 
-def _peers(kind: _Kind, firsts: Mapping[Unit, float]) -> _Peers | None:
+def _peers(kind: _Comparison, firsts: Mapping[Unit, float]) -> _Peers | None:
     """What the first values of all units say; None for too few."""
     if len(firsts) < LEAST_PEERS:
         return None
@@ -274,7 +265,7 @@ def _peers(kind: _Kind, firsts: Mapping[Unit, float]) -> _Peers | None:
     return _Peers(middle, limit, len(firsts))
 
 
-def _judge_units(kind: _Kind, options: Options, judgement: Judgement) -> None:
+def _judge_units(kind: _Comparison, options: Options, judgement: Judgement) -> None:
     """Nodes, or GPUs of nodes, each compared with all others of its kind and with floors."""
     by_unit: dict[Unit, list[float]] = {}
     for value in kind.values:
@@ -292,18 +283,23 @@ def _judge_units(kind: _Kind, options: Options, judgement: Judgement) -> None:
             f"{100 * peers.limit:.0f} % to be named"
         )
     verdicts = {unit: _verdicts(kind, peers, values, what) for unit, values in by_unit.items()}
-    needed = _jobs_needed(options, verdicts)
+    # A floor comes with what is known of the noise; a few peers show little of it.
+    by_floor, by_peers = (_jobs_needed(options, verdicts, unseen) for unseen in (0.0, UNSEEN))
     slow: dict[Unit, _Slow] = {}
+    noisy = False
     for unit, found in verdicts.items():
-        if not all(found):
+        normal = [one for one in found if one]
+        if len(normal) < len(found):
             continue
-        if len(found) >= needed:
-            slow[unit] = _Slow(kind.worst(by_unit[unit]), next(one for one in found if one))
-        elif needed <= MOST_JOBS:
+        jobs = by_peers if any(one.source == "peers" for one in normal) else by_floor
+        if jobs > MOST_JOBS:
+            noisy = True
+        elif len(found) >= jobs:
+            slow[unit] = _Slow(kind.worst(by_unit[unit]), normal[0])
+        else:
             _append(judgement.again, kind.test.name, unit[0])
-    if needed > MOST_JOBS:
-        judgement.notes.append(f"{kind.title}: good {what} were slow in some jobs as well: too noisy to name any")
-        slow = {}
+    if noisy:
+        judgement.notes.append(f"{kind.title}: good {what} were slow in some jobs as well: too noisy to name all")
     if kind.test.name in judgement.again:
         suspects = {*judgement.again[kind.test.name], *(unit[0] for unit in slow)}
         judgement.controls[kind.test.name] = _controls(firsts, suspects)
@@ -327,7 +323,7 @@ class _Slow:
     normal: _Normal
 
 
-def _after_jobs(kind: _Kind, peers: _Peers, by_unit: Mapping[Unit, Sequence[float]]) -> _Peers:
+def _after_jobs(kind: _Comparison, peers: _Peers, by_unit: Mapping[Unit, Sequence[float]]) -> _Peers:
     """The same with what good units show that were measured again: the change of all, and the noise of jobs.
 
     The change only excuses. The noise is that between jobs of the same unit, and widens the limit: with four nodes, it
@@ -348,7 +344,7 @@ def _after_jobs(kind: _Kind, peers: _Peers, by_unit: Mapping[Unit, Sequence[floa
     return replace(peers, drift=drift, limit=max(peers.limit, SPREADS_OF_JOBS * noise))
 
 
-def _verdicts(kind: _Kind, peers: _Peers | None, values: Sequence[float], what: str) -> list[_Normal | None]:
+def _verdicts(kind: _Comparison, peers: _Peers | None, values: Sequence[float], what: str) -> list[_Normal | None]:
     """For each job of a unit what its value was worse than, if it was worse."""
     found: list[_Normal | None] = []
     for number, value in enumerate(values):
@@ -362,17 +358,11 @@ def _verdicts(kind: _Kind, peers: _Peers | None, values: Sequence[float], what: 
     return found
 
 
-def _jobs_needed(options: Options, verdicts: Mapping[Unit, Sequence[_Normal | None]]) -> int:
-    """In how many jobs a unit has to be slow.
-
-    If a share q of the values of good units is slow by noise, one is slow in all of m jobs with the chance q**m.
-    """
+def _jobs_needed(options: Options, verdicts: Mapping[Unit, Sequence[_Normal | None]], unseen: float) -> int:
+    """In how many jobs a unit has to be slow, by what good ones show."""
     good = [found for found in verdicts.values() if not all(found)]
     slow = sum(len(found) - found.count(None) for found in good)
-    if not slow:
-        return options.jobs
-    share = slow / sum(map(len, good))
-    return max(options.jobs, ceil(log(CHANCE / len(verdicts)) / log(min(share, 0.99))))
+    return needed(options.jobs, slow, sum(map(len, good)), len(verdicts), unseen)
 
 
 def _controls(firsts: Mapping[Unit, float], suspects: Collection[str]) -> list[str]:
@@ -382,7 +372,7 @@ def _controls(firsts: Mapping[Unit, float], suspects: Collection[str]) -> list[s
     return [*dict.fromkeys(unit[0] for unit in nearest if unit[0] not in suspects)][:MOST_CONTROLS]
 
 
-def _too_few(kind: _Kind, number: int, what: str) -> str:
+def _too_few(kind: _Comparison, number: int, what: str) -> str:
     known = f"; judged by {', '.join(floor.source for floor in kind.floors)} alone" if kind.floors else ""
     return (
         f"{kind.title}: {number} {what}, and {LEAST_PEERS} are needed for a comparison, since of fewer one cannot say "
@@ -391,7 +381,7 @@ def _too_few(kind: _Kind, number: int, what: str) -> str:
 
 
 def _unit_findings(
-    kind: _Kind, slow: Mapping[Unit, _Slow], by_unit: Mapping[Unit, Sequence[float]]
+    kind: _Comparison, slow: Mapping[Unit, _Slow], by_unit: Mapping[Unit, Sequence[float]]
 ) -> list[AcceptanceFinding]:
     """A finding for each unit, or one for a node of whose GPUs more than half are slow."""
     findings = []
@@ -413,7 +403,7 @@ def _unit_findings(
 
 
 def _finding(
-    kind: _Kind,
+    kind: _Comparison,
     scope: str,
     nodes: tuple[str, ...],
     gpu: int | None,
@@ -444,7 +434,7 @@ def _finding(
 # -- pairs and more nodes --------------------------------------------------------------------------------------------
 
 
-def _judge_pairs(kind: _Kind, switches: Mapping[str, str], judgement: Judgement) -> None:
+def _judge_pairs(kind: _Comparison, switches: Mapping[str, str], judgement: Judgement) -> None:
     """Pairs, of which each has a verdict; `blame` then says whose fault the slow ones are."""
     names = {name for value in kind.values for name in value.nodes}
     typical, limit = _fast_pairs(kind)
@@ -459,24 +449,27 @@ def _judge_pairs(kind: _Kind, switches: Mapping[str, str], judgement: Judgement)
         _blame(kind, under, _Normal(floor.expected, floor.source, floor.text), switches, judgement, majority=False)
 
 
-def _fast_pairs(kind: _Kind) -> tuple[float, float]:
+def _fast_pairs(kind: _Comparison) -> tuple[float, float]:
     """What fast pairs do, and by which share a pair has to be worse to be slow.
 
-    Three bad ones of eight nodes make two thirds of the pairs slow, so the median of all pairs says nothing. The best
-    quarter begins, and takes in all that do not differ by more than the limit that follows from the spread.
+    Three bad ones of eight nodes make two thirds of the pairs slow, so the median of all pairs says nothing. But a good
+    node has a fast pair among its own. So the best pairs of all nodes begin, and then all count that are as fast.
     """
-    ordered = sorted((value.value for value in kind.values), reverse=kind.test.higher)
-    typical = median(ordered[: max(1, len(ordered) // 4)])
-    limit = kind.test.tolerance
+    bests: dict[str, float] = {}
+    for value in kind.values:
+        for name in value.nodes:
+            if name not in bests or kind.worse(value.value, bests[name]) < 0:
+                bests[name] = value.value
+    fast = [*bests.values()]
     for _ in range(5):
-        fast = [value for value in ordered if kind.worse(value, typical) <= limit]
         typical = median(fast)
         limit = outside(fast, typical, kind.test.tolerance)
+        fast = [value.value for value in kind.values if kind.worse(value.value, typical) <= limit]
     return typical, limit
 
 
 def _blame(
-    kind: _Kind,
+    kind: _Comparison,
     slow: Sequence[MeasuredValue],
     normal: _Normal,
     switches: Mapping[str, str],
@@ -498,7 +491,7 @@ def _blame(
 
 
 def _pair_findings(
-    kind: _Kind, result: Blame, slow: Sequence[MeasuredValue], normal: _Normal
+    kind: _Comparison, result: Blame, slow: Sequence[MeasuredValue], normal: _Normal
 ) -> list[AcceptanceFinding]:
     found = []
     for name, partners in result.nodes.items():
@@ -525,7 +518,7 @@ def _group_text(group: SlowGroup) -> str:
     )
 
 
-def _judge_many(kind: _Kind, judgement: Judgement) -> None:
+def _judge_many(kind: _Comparison, judgement: Judgement) -> None:
     """Many nodes at once have floors alone, and none of them is named."""
     if not kind.floors:
         judgement.notes.append(

@@ -16,16 +16,14 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, log
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import UNSEEN, needed
 
 NEEDED = 3
 """Slow measurements with different good partners that make a node guilty, if the others show no noise."""
 
 MOST_NEEDED = 8
 """If more were needed, the measurements are too noisy for any blame."""
-
-CHANCE = 1e-7
-"""The chance, for all nodes together, that noise alone makes a good one guilty."""
 
 SUSPECTS = 6
 """Small parts that are all measured with each other. Of more, each with as many others as this less one."""
@@ -127,11 +125,13 @@ class _Graph:
         rest = {*(others if few is some else some)}
         return sum(len(self.measured[pair_of(name, partner)]) for name in few for partner in self.partners[name] & rest)
 
+    def are_joined(self, pair: Pair) -> bool:
+        """Whether fast pairs join the nodes of a pair."""
+        return self.joined[pair[0]] is self.joined[pair[1]]
+
     def inner_slow(self) -> list[Pair]:
         """Pairs that were slow, while other pairs join their nodes."""
-        return sorted(
-            pair for pair, slow in self.measured.items() if any(slow) and self.joined[pair[0]] is self.joined[pair[1]]
-        )
+        return sorted(pair for pair, slow in self.measured.items() if any(slow) and self.are_joined(pair))
 
 
 def blame(verdicts: Sequence[PairVerdict], switches: Mapping[str, str] | None = None, majority: bool = True) -> Blame:
@@ -153,8 +153,10 @@ def blame(verdicts: Sequence[PairVerdict], switches: Mapping[str, str] | None = 
     boundaries = _slow_boundaries(graph, switches or {})
     explained = {pair for pairs in boundaries.values() for pair in pairs}
     inner = [pair for pair in graph.inner_slow() if pair not in explained]
-    needed = _needed(graph, inner)
-    if needed > MOST_NEEDED:
+    noise = sum(sum(graph.measured[pair]) == 1 for pair in inner)
+    known = sum(len(graph.measured[pair]) for pair in graph.measured if graph.are_joined(pair))
+    enough = needed(NEEDED, noise, known, len(graph.names), UNSEEN if majority else 0.0)
+    if enough > MOST_NEEDED:
         result.notes.append(f"{len(inner)} of {len(graph.measured)} pairs were slow without a pattern: too noisy")
         return result
     result.groups += [
@@ -163,7 +165,7 @@ def blame(verdicts: Sequence[PairVerdict], switches: Mapping[str, str] | None = 
     ]
     plan = _Plan(graph)
     _plan_small_parts(graph, switches or {}, plan)
-    _judge_groups(graph, switches or {}, needed, result, plan)
+    _judge_groups(graph, switches or {}, enough, result, plan)
     if majority and len(good) * 2 <= len(graph.names):
         result.following = sorted(plan.pairs)
         lonely = [part[0] for part in graph.parts if len(part) == 1]
@@ -172,29 +174,16 @@ def blame(verdicts: Sequence[PairVerdict], switches: Mapping[str, str] | None = 
                 f"{len(lonely)} of {len(graph.names)} nodes are slow in all pairs: too many to say who is right"
             )
         return result
-    _judge_nodes(graph, needed, result, plan)
+    _judge_nodes(graph, enough, result, plan)
     for pair in inner:
         if not all(graph.measured[pair]):
             continue
-        if len(graph.measured[pair]) >= needed:
+        if len(graph.measured[pair]) >= enough:
             result.paths.append(pair)
         else:
             plan.add(pair)
     result.following = sorted(plan.pairs)
     return result
-
-
-def _needed(graph: _Graph, inner: Sequence[Pair]) -> int:
-    """How many slow measurements make a node guilty: more, if good nodes were slow with each other as well.
-
-    If a share q of the measurements of good nodes is slow by noise, a good node is slow in all of m with the chance
-    q**m.
-    """
-    slow = sum(sum(graph.measured[pair]) == 1 for pair in inner)
-    if not slow:
-        return NEEDED
-    share = slow / sum(map(len, graph.measured.values()))
-    return max(NEEDED, ceil(log(CHANCE / len(graph.names)) / log(min(share, 0.99))))
 
 
 class _Plan:
@@ -221,7 +210,7 @@ class _Plan:
             self.add(pair_of(name, min(free, key=lambda other: len(met.get(pair_of(name, other), ())))))
 
 
-def _judge_nodes(graph: _Graph, needed: int, result: Blame, plan: _Plan) -> None:
+def _judge_nodes(graph: _Graph, enough: int, result: Blame, plan: _Plan) -> None:
     """Nodes that nothing joins: slow with enough good nodes, and with the others that are not joined with these."""
     good = graph.parts[0]
     for part in graph.parts[1:]:
@@ -229,21 +218,21 @@ def _judge_nodes(graph: _Graph, needed: int, result: Blame, plan: _Plan) -> None
             continue
         (name,) = part
         with_good = sorted(graph.partners[name] & {*good})
-        enough = graph.slow_between(part, good) >= needed and len(with_good) >= min(NEEDED, len(good))
-        if enough and _met_all(graph, part):
+        known = graph.slow_between(part, good) >= enough and len(with_good) >= min(NEEDED, len(good))
+        if known and _met_all(graph, part):
             result.nodes[name] = with_good
             continue
         result.suspects.append(name)
         plan.with_one_of(name, good)
 
 
-def _judge_groups(graph: _Graph, switches: Mapping[str, str], needed: int, result: Blame, plan: _Plan) -> None:
+def _judge_groups(graph: _Graph, switches: Mapping[str, str], enough: int, result: Blame, plan: _Plan) -> None:
     """Nodes that are joined with each other, and not with the largest part."""
     good = graph.parts[0]
     for part in graph.parts[1:]:
         if len(part) < 2:
             continue
-        if graph.slow_between(part, good) >= needed and _met_all(graph, part):
+        if graph.slow_between(part, good) >= enough and _met_all(graph, part):
             theirs = {switches.get(name, "") for name in part}
             known = "" not in theirs and not theirs & {switches.get(name, "") for name in good}
             result.groups.append(SlowGroup(tuple(part), tuple(good), tuple(sorted(theirs)) if known else ()))

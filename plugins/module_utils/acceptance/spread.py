@@ -1,11 +1,12 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The spread of values of which some can be wrong."""
+"""The spread of values of which some can be wrong, and how often good ones are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, log
 
 _SMALL = {2: 0.399, 3: 0.994, 4: 0.512, 5: 0.844, 6: 0.611, 7: 0.857, 8: 0.669, 9: 0.872}
 """Factors for few values (Croux and Rousseeuw, "Time-efficient algorithms for two highly robust estimators of scale",
@@ -75,3 +76,29 @@ def outside(values: Sequence[float], middle: float, tolerance: float) -> float:
     weight = number / (number + _PRIOR_VALUES)
     spread = weight * robust_spread([value / middle for value in values]) + (1 - weight) * tolerance / SPREADS
     return max(tolerance, SPREADS * spread)
+
+
+CHANCE = 1e-4
+"""The chance, for all nodes together, that what makes good ones slow now and then makes one slow each time."""
+
+UNSEEN = 0.2
+"""Slow measurements of good units that count as seen in addition: that a few show none does not mean there are none."""
+
+
+def needed(least: int, slow: int, total: int, number: int, unseen: float = UNSEEN) -> int:
+    """How often a unit has to be slow, and never fast, before it is named.
+
+    If a share q of the measurements of good units is slow by noise, one of n good units is slow in all of m with the
+    chance n * q**m.
+
+    Args:
+        least: the number if there is no noise.
+        slow: the slow ones among the measurements of good units.
+        total: the number of these.
+        number: the number of units.
+        unseen: what to add to the slow ones; 0 if the noise is known from elsewhere.
+    """
+    if not slow + unseen:
+        return least
+    share = (slow + unseen) / (total + 2 * unseen)
+    return max(least, ceil(log(CHANCE / number) / log(min(share, 0.99))))
