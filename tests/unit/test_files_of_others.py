@@ -84,7 +84,6 @@ PLACES: dict[str, str] = {
     "plugins/modules/slurm_rolling.py": ROOTS,
     "plugins/modules/slurm_service.py": f"{ROOTS}; {RANDOM}",
     "plugins/modules/slurm_storage.py": ROOTS,
-    "roles/accept/files/slurm-accept": f"{AS_USER}; {RANDOM}",
     "roles/backup/files/slurm_backup.py": "test_state_that_is_saved, test_state_that_is_restored",
     "roles/job_tools/files/nvcrlogin.py": AS_USER,
     "roles/slurm_health/files/health.py": "test_locks_of_programs",

@@ -30,7 +30,7 @@ PATIENCE = 900
 
 
 @dataclass
-class Choice:
+class ChosenNodes:
     """Which nodes are measured."""
 
     taken: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Choice:
     """Nodes that are not measured, and why."""
 
 
-def choose(names: Sequence[str], nodes: Mapping[str, Node], jobs: Iterable[Job], waits: bool) -> Choice:
+def choose(names: Sequence[str], nodes: Mapping[str, Node], jobs: Iterable[Job], waits: bool) -> ChosenNodes:
     """The nodes that are measured: those in service without jobs, and others if the run waits for their jobs.
 
     Args:
@@ -47,7 +47,7 @@ def choose(names: Sequence[str], nodes: Mapping[str, Node], jobs: Iterable[Job],
         jobs: the jobs that run, except those of this run.
         waits: whether nodes with jobs are waited for.
     """
-    choice, by_node = Choice(), jobs_by_node(jobs)
+    choice, by_node = ChosenNodes(), jobs_by_node(jobs)
     for name in names:
         why = why_out(nodes.get(name))
         if not why and by_node.get(name) and not waits:

@@ -44,7 +44,7 @@ MISSED = "not measured: "
 
 
 @dataclass(frozen=True)
-class Place:
+class NodePlace:
     """A node, and what its jobs depend on."""
 
     name: str
@@ -105,7 +105,7 @@ def _is_possible(name: str, site: Site, gpus: int) -> bool:
     return not test.container or bool(site.image)
 
 
-def without_means(level: str, site: Site, places: Iterable[Place]) -> list[str]:
+def without_means(level: str, site: Site, places: Iterable[NodePlace]) -> list[str]:
     """The tests of a level that nodes could have if the site named an image or nccl-tests."""
     gpus = max((place.gpus for place in places), default=0)
     everything = Site(image="x", nccl_tests="x", disk="x")
@@ -121,7 +121,7 @@ def of_scope(tests: Iterable[str], *scopes: Scope) -> tuple[str, ...]:
 # -- rounds ----------------------------------------------------------------------------------------------------------
 
 
-def first_tasks(places: Sequence[Place], level: str, site: Site) -> list[Task]:
+def first_tasks(places: Sequence[NodePlace], level: str, site: Site) -> list[Task]:
     """The first round: each node by itself, pairs of nodes of one kind, all nodes of a kind together."""
     tasks = []
     for place in places:
@@ -141,15 +141,15 @@ def _pair_task(number: int, pair: Sequence[str], tests: tuple[str, ...]) -> Task
     return Task(f"{number}/pair/{'+'.join(pair)}", "pair", tuple(pair), tests)
 
 
-def kinds(places: Iterable[Place]) -> list[list[Place]]:
+def kinds(places: Iterable[NodePlace]) -> list[list[NodePlace]]:
     """Nodes that can be in one job and are alike: of one machine type, in one partition."""
-    found: dict[tuple[str, str], list[Place]] = {}
+    found: dict[tuple[str, str], list[NodePlace]] = {}
     for place in places:
         found.setdefault((place.hardware, place.partition), []).append(place)
     return [*found.values()]
 
 
-def next_tasks(number: int, judgement: Judgement, places: Iterable[Place]) -> list[Task]:
+def next_tasks(number: int, judgement: Judgement, places: Iterable[NodePlace]) -> list[Task]:
     """The tasks of a later round: what was slow, beside controls, and the pairs that tell whose fault it is."""
     known = {place.name for place in places}
     tests: dict[str, list[str]] = {}
@@ -176,7 +176,7 @@ def round_of(name: str) -> int:
 # -- jobs ------------------------------------------------------------------------------------------------------------
 
 
-def job_of(task: Task, places: Mapping[str, Place], site: Site) -> dict[str, Any]:
+def job_of(task: Task, places: Mapping[str, NodePlace], site: Site) -> dict[str, Any]:
     """The batch job of a task, as `sbatch_arguments` takes it: it has its nodes for itself."""
     first = places[task.nodes[0]]
     gres = {"gres": f"gpu:{first.gpus}"} if first.gpus else {}
@@ -203,7 +203,7 @@ def job_of(task: Task, places: Mapping[str, Place], site: Site) -> dict[str, Any
     }
 
 
-def script(task: Task, first: Place, site: Site) -> str:
+def script(task: Task, first: NodePlace, site: Site) -> str:
     """The batch script of a task."""
     words = [PROGRAM, task.what, f"--tests={','.join(task.tests)}", f"--nodes={','.join(task.nodes)}"]
     words += [f"--gpus={first.gpus}", f"--hardware={first.hardware}"]

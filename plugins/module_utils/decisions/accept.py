@@ -33,7 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseli
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.judgement import Judgement, Options, judge
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.published import PublishedMachine
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import Output, Place, Site, Task
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import Output, NodePlace, Site, Task
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
@@ -83,10 +83,10 @@ def play_nodes(host: RunHost) -> list[str]:
     return host.play_hosts
 
 
-def places(host: RunHost) -> list[Place]:
+def places(host: RunHost) -> list[NodePlace]:
     """The nodes of this run that are in a partition, with their first one."""
     names = host.get("__accept_names") or host.play_hosts
-    hardware, found = host["slurm_hardware_types"], dict[str, Place]()
+    hardware, found = host["slurm_hardware_types"], dict[str, NodePlace]()
     kinds = {name: node["hardware"] for node in filter(is_there, host["slurm_nodes"]) for name in expand(node["hosts"])}
     resolve = resolver(host["slurm_nodes"], hardware, host["slurm_conf"])
     for partition in host["slurm_partitions"]:
@@ -95,7 +95,7 @@ def places(host: RunHost) -> list[Place]:
             if name in kinds and name in names:
                 gres = hardware.get(kinds[name], {}).get("gres") or []
                 gpus = sum(gres_count(entry) for entry in gres if entry["name"] == "gpu")
-                found.setdefault(name, Place(name, kinds[name], gpus, partition["name"], **limits))
+                found.setdefault(name, NodePlace(name, kinds[name], gpus, partition["name"], **limits))
     return [*found.values()]
 
 
@@ -131,7 +131,7 @@ def files(_host: RunHost) -> list[dict[str, str]]:
 # -- rounds -----------------------------------------------------------------------------------------------------------
 
 
-def taken(host: RunHost) -> list[Place]:
+def taken(host: RunHost) -> list[NodePlace]:
     """The nodes that the controller has chosen."""
     names = {*expand(host["__accept_begun"]["taken"])}
     return [place for place in places(host) if place.name in names]
@@ -256,8 +256,9 @@ def baseline_change(host: RunHost) -> list[str]:
     before, after = baseline(host), baseline_text(host)
     if read_baseline(yaml.safe_load(after), "the proposal") == before:
         return []
-    old = (host.content(baseline_path(host)) or b"").decode().splitlines()
-    return list(unified_diff(old, after.splitlines(), "reviewed", "proposed", lineterm="", n=0))
+    old = (host.content(baseline_path(host)) or b"").decode()
+    lines = ([line for line in text.split("\n") if line] for text in (old, after))
+    return list(unified_diff(*lines, "reviewed", "proposed", lineterm="", n=0))
 
 
 @dataclass(frozen=True)
