@@ -33,7 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseli
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.judgement import Judgement, Options, judge
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.published import PublishedMachine
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import Output, NodePlace, Site, Task
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import NodePlace, Output, Site, Task
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, is_there
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
@@ -42,7 +42,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import program, role_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import restrictions
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import find_restrictions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
@@ -90,7 +90,7 @@ def places(host: RunHost) -> list[NodePlace]:
     kinds = {name: node["hardware"] for node in filter(is_there, host["slurm_nodes"]) for name in expand(node["hosts"])}
     resolve = resolver(host["slurm_nodes"], hardware, host["slurm_conf"])
     for partition in host["slurm_partitions"]:
-        limits = restrictions(partition)
+        limits = find_restrictions(partition)
         for name in resolve(partition["nodes"]):
             if name in kinds and name in names:
                 gres = hardware.get(kinds[name], {}).get("gres") or []
