@@ -21,4 +21,8 @@ class ActionModule(Waiting, WithRun):
         result = super().run(tmp, task_vars)
         if result.get("failed") or not result.get("other") or self._task.check_mode:
             return result
-        return {**result, "failed": True, "msg": f"{describe_run(result['other'])}. Wait for its end."}
+        message = (
+            f"{describe_run(result['other'])}. Wait for its end. If it was killed, add -e slurm_take_over=true: this run "
+            "continues it."
+        )
+        return {**result, "failed": True, "msg": message}

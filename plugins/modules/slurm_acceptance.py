@@ -91,6 +91,10 @@ options:
     description: User of the jobs.
     type: str
     default: root
+  take_over:
+    description: For V(begin), whether this run begins although one from another control host has not ended.
+    type: bool
+    default: false
   wait:
     description: Seconds that V(next) waits for the end of jobs.
     type: int
@@ -270,8 +274,8 @@ class Acceptance:
     def begin(self) -> None:
         """Choose the nodes; a run that continues keeps its nodes."""
         if this_run := self.params["run"]:
-            former = self.params["former"]
-            self.other = run_lock.take(run_lock.ACCEPT, this_run, former, check_mode=self.check_mode)
+            former, take_over = self.params["former"], self.params["take_over"]
+            self.other = run_lock.take(run_lock.ACCEPT, this_run, former, take_over, self.check_mode)
             if self.other:
                 return
         self.cancel(entry["job"] for entry in self.record.pop("old", {}).values() if entry["state"] == SUBMITTED)
@@ -592,6 +596,7 @@ ARGUMENTS = {
     "directory": {"type": "path", "default": "/var/lib/gpucluster-slurm/accept"},
     "budget": {"type": "dict", "default": {}},
     "user": {"type": "str", "default": "root"},
+    "take_over": {"type": "bool", "default": False},
     "wait": {"type": "int", "default": 60},
     "run": run_lock.OPTION,
     "former": {"type": "list", "elements": "str", "default": []},

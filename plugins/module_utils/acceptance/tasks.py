@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, Scope, of_level
@@ -50,9 +50,17 @@ class NodePlace:
     name: str
     hardware: str
     gpus: int
+    """GPUs as Slurm counts them, which can be MIG instances."""
     partition: str
     account: str = ""
     qos: str = ""
+    cards: int = 0
+    """Physical GPUs."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether jobs get whole GPUs."""
+        return self.gpus == self.cards
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,11 @@ class Task:
         return sum(TESTS[test].seconds for test in self.tests)
 
 
+def tests_of(place: NodePlace, level: str, site: Site) -> list[str]:
+    """The tests of a level for a node. MIG instances are checked, and not measured: they are no GPUs to compare."""
+    return possible_tests(level, site if place.whole else replace(site, image="", nccl_tests=""), place.cards)
+
+
 def possible_tests(level: str, site: Site, gpus: int) -> list[str]:
     """The tests of a level that a node with so many GPUs can have. Of dcgmi's levels the highest has the others."""
     names = [test.name for test in of_level(level) if _is_possible(test.name, site, gpus)]
@@ -107,7 +120,7 @@ def _is_possible(name: str, site: Site, gpus: int) -> bool:
 
 def without_means(level: str, site: Site, places: Iterable[NodePlace]) -> list[str]:
     """The tests of a level that nodes could have if the site named an image or nccl-tests."""
-    gpus = max((place.gpus for place in places), default=0)
+    gpus = max((place.cards for place in places if place.whole), default=0)
     everything = Site(image="x", nccl_tests="x", disk="x")
     possible = possible_tests(level, site, gpus)
     return [name for name in possible_tests(level, everything, gpus) if name not in possible and name[:5] != "disk_"]
@@ -125,11 +138,11 @@ def first_tasks(places: Sequence[NodePlace], level: str, site: Site) -> list[Tas
     """The first round: each node by itself, pairs of nodes of one kind, all nodes of a kind together."""
     tasks = []
     for place in places:
-        tests = of_scope(possible_tests(level, site, place.gpus), Scope.NODE, Scope.GPU)
+        tests = of_scope(tests_of(place, level, site), Scope.NODE, Scope.GPU)
         tasks.append(Task(f"1/node/{place.name}", "node", (place.name,), tests))
     for kind in kinds(places):
         names = [place.name for place in kind]
-        possible = possible_tests(level, site, kind[0].gpus)
+        possible = tests_of(kind[0], level, site)
         for pairs in schedule(names, PAIR_ROUNDS[level], seed=0):
             tasks += [_pair_task(1, pair, of_scope(possible, Scope.PAIR)) for pair in pairs]
         if len(names) > 2:
@@ -206,7 +219,7 @@ def job_of(task: Task, places: Mapping[str, NodePlace], site: Site) -> dict[str,
 def script(task: Task, first: NodePlace, site: Site) -> str:
     """The batch script of a task."""
     words = [PROGRAM, task.what, f"--tests={','.join(task.tests)}", f"--nodes={','.join(task.nodes)}"]
-    words += [f"--gpus={first.gpus}", f"--hardware={first.hardware}"]
+    words += [f"--gpus={first.cards}", f"--hardware={first.hardware}"]
     options = {
         "xids": site.xids if first.gpus else "",
         "disk": site.disk,

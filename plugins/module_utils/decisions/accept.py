@@ -93,9 +93,11 @@ def places(host: RunHost) -> list[NodePlace]:
         limits = find_restrictions(partition)
         for name in resolve(partition["nodes"]):
             if name in kinds and name in names:
-                gres = hardware.get(kinds[name], {}).get("gres") or []
-                gpus = sum(gres_count(entry) for entry in gres if entry["name"] == "gpu")
-                found.setdefault(name, NodePlace(name, kinds[name], gpus, partition["name"], **limits))
+                gres = [entry for entry in hardware.get(kinds[name], {}).get("gres") or [] if entry["name"] == "gpu"]
+                cards = sum(gres_count({**entry, "mig": None}) for entry in gres)
+                gpus = sum(map(gres_count, gres))
+                place = NodePlace(name, kinds[name], gpus, partition["name"], **limits, cards=cards)
+                found.setdefault(name, place)
     return [*found.values()]
 
 
@@ -224,7 +226,7 @@ def judgement(host: RunHost, before: int = 0) -> Judgement:
     for name, machine in host["slurm_hardware_types"].items():
         for entry in machine.get("gres") or []:
             if entry["name"] == "gpu":
-                machines[name] = PublishedMachine(str(entry.get("type") or ""), gres_count(entry))
+                machines[name] = PublishedMachine(str(entry.get("type") or ""), gres_count({**entry, "mig": None}))
     return judge(output(host, before).values, baseline(host), Options(machines=machines))
 
 

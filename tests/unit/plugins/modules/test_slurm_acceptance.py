@@ -114,6 +114,7 @@ def step(name: str, check_mode: bool = False, **options: Any) -> Any:
         "directory": "/nowhere",
         "budget": {},
         "user": "root",
+        "take_over": False,
         "wait": 0,
         "run": {},
         "former": [],
@@ -268,6 +269,8 @@ def test_a_plan_changes_nothing(slurm: Slurm) -> None:
 def test_one_run_at_a_time(slurm: Slurm) -> None:
     assert step("begin", run=ALICE)["other"] == {}
     assert step("begin", run=BOB)["other"]["user"] == "alice"
+    assert step("begin", run=BOB, take_over=True)["other"] == {}
+    assert step("begin", run=ALICE, take_over=True)["other"] == {}
     step("next", tasks=TASKS[:1], run=ALICE)
     # The run that was refused takes nothing away from the other one.
     step("end", run=BOB)

@@ -125,6 +125,17 @@ def test_without_an_image_gpus_are_checked_and_the_run_says_what_it_lacks() -> N
     assert "gpu_ecc" in lines[1]
 
 
+def test_mig_instances_are_checked_and_not_measured() -> None:
+    gres = [{"name": "gpu", "type": "h100", "file": "/dev/nvidia[0-1]", "mig": {"1g.10gb": 7}}]
+    site = host(slurm_hardware_types={"m": {**MACHINE, "gres": gres}}, accept_container="torch.sif")
+    job = accept.wanted(site)[0]["job"]
+    assert job["gres"] == "gpu:14"
+    assert "--gpus=2" in job["script"]
+    assert "gpu_ecc" in job["script"]
+    assert "gpu_matrix" not in job["script"]
+    assert not any(line.startswith("without") for line in accept.announcement(site))
+
+
 def test_nodes_without_gpus_have_no_tests_of_gpus() -> None:
     assert accept.announcement(host())[1:] == [
         "tests     stream, dgemm, disk_write_local, disk_read_local",
