@@ -22,7 +22,7 @@ class ActionModule(Waiting, WithRun):
         if result.get("failed") or not result.get("other") or self._task.check_mode:
             return result
         message = (
-            f"{describe_run(result['other'])}. Wait for its end. If it was killed, add -e slurm_take_over=true: this run "
-            "continues it."
+            f"{describe_run(result['other'])}. Wait for its end. If it was killed, add -e slurm_take_over=true: this "
+            "run continues it."
         )
         return {**result, "failed": True, "msg": message}

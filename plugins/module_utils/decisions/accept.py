@@ -259,8 +259,8 @@ def baseline_change(host: RunHost) -> list[str]:
     if read_baseline(yaml.safe_load(after), "the proposal") == before:
         return []
     old = (host.content(baseline_path(host)) or b"").decode()
-    lines = ([line for line in text.split("\n") if line] for text in (old, after))
-    return list(unified_diff(*lines, "reviewed", "proposed", lineterm="", n=0))
+    reviewed, wanted_now = ([line for line in text.split("\n") if line] for text in (old, after))
+    return list(unified_diff(reviewed, wanted_now, "reviewed", "proposed", lineterm="", n=0))
 
 
 @dataclass(frozen=True)
