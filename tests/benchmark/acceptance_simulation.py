@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -38,6 +38,9 @@ SPREADS = (0.003, 0.005, 0.01, 0.015, 0.02)
 SIZES = (4, 5, 6, 8, 12, 16, 32, 64, 128, 256, 512)
 
 Noises = dict[str, Sequence[float]]
+Work = tuple[int, str, Sequence[float]]
+HealthySet = tuple[str, str, int, bool]
+BrokenSet = tuple[str, str, int, int, bool, int, int, int]
 
 
 def noises() -> tuple[Noises, Noises, Noises]:
@@ -56,8 +59,9 @@ def noises() -> tuple[Noises, Noises, Noises]:
     return quiet, disturbed, {f"{test}, as recorded": values for test, values in own.items()}
 
 
-def healthy(number: int, name: str, noise: Sequence[float]) -> tuple[str, str, int, bool]:
+def healthy(work: Work) -> HealthySet:
     """A healthy set: its noise, what was named, the nodes, whether with a baseline."""
+    number, name, noise = work
     nodes = SIZES[number % len(SIZES)]
     with_baseline = number % 2 == 1
     cluster = SimulatedCluster(nodes, noise, seed=number, gpus=8 if nodes <= 16 else 2)
@@ -71,8 +75,9 @@ def _faulty(choice: random.Random, nodes: int) -> list[str]:
     return choice.sample([f"n{each:03d}" for each in range(nodes)], min(count, nodes))
 
 
-def broken(number: int, name: str, noise: Sequence[float]) -> tuple[str, str, int, int, bool, int, int, int]:
+def broken(work: Work) -> BrokenSet:
     """A set with 1 to 3 faults of 10 %: noise, fault, nodes, faults, baseline; how many were named, missed, false."""
+    number, name, noise = work
     choice = random.Random(number)
     fault = ("slow node", "slow GPU", "slow link", "slow switch")[number % 4]
     nodes = SIZES[number // 4 % len(SIZES)]
@@ -113,11 +118,6 @@ def cluster_half(choice: random.Random, nodes: int) -> list[str]:
     return [f"n{each:03d}" for each in range(start, start + size)]
 
 
-def _call(argument: tuple[Callable[..., object], int, str, Sequence[float]]) -> object:
-    function, number, name, noise = argument
-    return function(number, name, noise)
-
-
 def main() -> None:
     """Print the rates."""
     sets = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
@@ -129,42 +129,41 @@ def main() -> None:
                 continue
             items, number = [*noise.items()], sets if title == "quiet" else sets // 10
             # Sizes and faults repeat every 88 sets: the noise changes slower or faster, so that all combinations occur.
-            work = [(healthy, each, *items[(each + each // 88) % len(items)]) for each in range(number)]
+            work = [(each, *items[(each + each // 88) % len(items)]) for each in range(number)]
             print(f"{title}: healthy sets: noise, sets, of these with findings", flush=True)
-            _print_healthy([*pool.map(_call, work, chunksize=20)])
-            work = [(broken, each, *items[(each + each // 88) % len(items)]) for each in range(number * 2 // 5)]
+            _print_healthy([*pool.map(healthy, work, chunksize=20)])
+            work = [(each, *items[(each + each // 88) % len(items)]) for each in range(number * 2 // 5)]
             print(f"{title}: broken sets: noise, fault, baseline: named of all, good ones named", flush=True)
-            _print_broken([*pool.map(_call, work, chunksize=20)])
+            _print_broken([*pool.map(broken, work, chunksize=20)])
 
 
-def _print_healthy(results: Sequence[object]) -> None:
+def _print_healthy(results: Sequence[HealthySet]) -> None:
     totals: Counter[str] = Counter()
     found: Counter[tuple[str, str]] = Counter()
     places: Counter[tuple[str, str, int, bool]] = Counter()
-    for noise, kinds, nodes, with_baseline in results:  # type: ignore[misc]
+    for noise, kinds, nodes, with_baseline in results:
         totals[noise] += 1
         if kinds:
             found[noise, kinds] += 1
             places[noise, kinds, nodes, with_baseline] += 1
     for noise, total in totals.items():
-        print(f"  {noise:24} {total:6} { ({kinds: many for (of, kinds), many in found.items() if of == noise}) }")
+        print(f"  {noise:24} {total:6}", {kinds: many for (of, kinds), many in found.items() if of == noise})
     for place, many in sorted(places.items()):
         print("     ", *place, many)
 
 
-def _print_broken(results: Sequence[object]) -> None:
-    named: Counter[tuple[object, ...]] = Counter()
-    missed: Counter[tuple[object, ...]] = Counter()
-    false: Counter[tuple[object, ...]] = Counter()
-    for noise, fault, nodes, faults, with_baseline, good, bad, wrong in results:  # type: ignore[misc]
+def _print_broken(results: Sequence[BrokenSet]) -> None:
+    named: Counter[tuple[str, str, str]] = Counter()
+    missed: Counter[tuple[str, str, str]] = Counter()
+    false: Counter[tuple[str, str, str]] = Counter()
+    for noise, fault, nodes, faults, with_baseline, good, bad, wrong in results:
         how = "with baseline" if with_baseline else "without"
         if fault != "slow GPU" and faults * 2 >= nodes and not (with_baseline and nodes - faults > 1):
             how += ", half or more are bad"
-        for key in ((noise, fault, how),):
-            named[key] += good
-            missed[key] += bad
-            false[key] += wrong
-    for key in sorted(named, key=repr):
+        named[noise, fault, how] += good
+        missed[noise, fault, how] += bad
+        false[noise, fault, how] += wrong
+    for key in sorted(named):
         total = named[key] + missed[key]
         print("  ", *key, f"{named[key]} of {total} ({100 * named[key] / total:.2f} %), false {false[key]}")
 

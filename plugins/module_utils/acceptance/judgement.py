@@ -136,7 +136,7 @@ def judge(
     if baseline:
         judgement.notes += unused(baseline, kinds)
     for conditions, own in kinds.items():
-        kind = _Comparison(TESTS[conditions.test], conditions, own, _floor(conditions, floors, options))
+        kind = _ComparedValues(TESTS[conditions.test], conditions, own, _floor(conditions, floors, options))
         if kind.test.scope is Scope.PAIR:
             _judge_pairs(kind, switches or {}, judgement)
         elif kind.test.scope is Scope.MANY:
@@ -161,7 +161,7 @@ class _Floor:
 
 
 @dataclass(frozen=True)
-class _Comparison:
+class _ComparedValues:
     """The values that can be compared with each other."""
 
     test: AcceptanceTest
@@ -256,7 +256,7 @@ class _Peers:
         return f"the median of {self.number} {what}, {_number(self.median)}"
 
 
-def _peers(kind: _Comparison, firsts: Mapping[Unit, float]) -> _Peers | None:
+def _peers(kind: _ComparedValues, firsts: Mapping[Unit, float]) -> _Peers | None:
     """What the first values of all units say; None for too few."""
     if len(firsts) < LEAST_PEERS:
         return None
@@ -265,7 +265,7 @@ def _peers(kind: _Comparison, firsts: Mapping[Unit, float]) -> _Peers | None:
     return _Peers(middle, limit, len(firsts))
 
 
-def _judge_units(kind: _Comparison, options: Options, judgement: Judgement) -> None:
+def _judge_units(kind: _ComparedValues, options: Options, judgement: Judgement) -> None:
     """Nodes, or GPUs of nodes, each compared with all others of its kind and with floors."""
     by_unit: dict[Unit, list[float]] = {}
     for value in kind.values:
@@ -323,7 +323,7 @@ class _Slow:
     normal: _Normal
 
 
-def _after_jobs(kind: _Comparison, peers: _Peers, by_unit: Mapping[Unit, Sequence[float]]) -> _Peers:
+def _after_jobs(kind: _ComparedValues, peers: _Peers, by_unit: Mapping[Unit, Sequence[float]]) -> _Peers:
     """The same with what good units show that were measured again: the change of all, and the noise of jobs.
 
     The change only excuses. The noise is that between jobs of the same unit, and widens the limit: with four nodes, it
@@ -344,7 +344,7 @@ def _after_jobs(kind: _Comparison, peers: _Peers, by_unit: Mapping[Unit, Sequenc
     return replace(peers, drift=drift, limit=max(peers.limit, SPREADS_OF_JOBS * noise))
 
 
-def _verdicts(kind: _Comparison, peers: _Peers | None, values: Sequence[float], what: str) -> list[_Normal | None]:
+def _verdicts(kind: _ComparedValues, peers: _Peers | None, values: Sequence[float], what: str) -> list[_Normal | None]:
     """For each job of a unit what its value was worse than, if it was worse."""
     found: list[_Normal | None] = []
     for number, value in enumerate(values):
@@ -372,7 +372,7 @@ def _controls(firsts: Mapping[Unit, float], suspects: Collection[str]) -> list[s
     return [*dict.fromkeys(unit[0] for unit in nearest if unit[0] not in suspects)][:MOST_CONTROLS]
 
 
-def _too_few(kind: _Comparison, number: int, what: str) -> str:
+def _too_few(kind: _ComparedValues, number: int, what: str) -> str:
     known = f"; judged by {', '.join(floor.source for floor in kind.floors)} alone" if kind.floors else ""
     return (
         f"{kind.title}: {number} {what}, and {LEAST_PEERS} are needed for a comparison, since of fewer one cannot say "
@@ -381,7 +381,7 @@ def _too_few(kind: _Comparison, number: int, what: str) -> str:
 
 
 def _unit_findings(
-    kind: _Comparison, slow: Mapping[Unit, _Slow], by_unit: Mapping[Unit, Sequence[float]]
+    kind: _ComparedValues, slow: Mapping[Unit, _Slow], by_unit: Mapping[Unit, Sequence[float]]
 ) -> list[AcceptanceFinding]:
     """A finding for each unit, or one for a node of whose GPUs more than half are slow."""
     findings = []
@@ -403,7 +403,7 @@ def _unit_findings(
 
 
 def _finding(
-    kind: _Comparison,
+    kind: _ComparedValues,
     scope: str,
     nodes: tuple[str, ...],
     gpu: int | None,
@@ -434,7 +434,7 @@ def _finding(
 # -- pairs and more nodes --------------------------------------------------------------------------------------------
 
 
-def _judge_pairs(kind: _Comparison, switches: Mapping[str, str], judgement: Judgement) -> None:
+def _judge_pairs(kind: _ComparedValues, switches: Mapping[str, str], judgement: Judgement) -> None:
     """Pairs, of which each has a verdict; `blame` then says whose fault the slow ones are."""
     names = {name for value in kind.values for name in value.nodes}
     typical, limit = _fast_pairs(kind)
@@ -449,7 +449,7 @@ def _judge_pairs(kind: _Comparison, switches: Mapping[str, str], judgement: Judg
         _blame(kind, under, _Normal(floor.expected, floor.source, floor.text), switches, judgement, majority=False)
 
 
-def _fast_pairs(kind: _Comparison) -> tuple[float, float]:
+def _fast_pairs(kind: _ComparedValues) -> tuple[float, float]:
     """What fast pairs do, and by which share a pair has to be worse to be slow.
 
     Three bad ones of eight nodes make two thirds of the pairs slow, so the median of all pairs says nothing. But a good
@@ -469,7 +469,7 @@ def _fast_pairs(kind: _Comparison) -> tuple[float, float]:
 
 
 def _blame(
-    kind: _Comparison,
+    kind: _ComparedValues,
     slow: Sequence[MeasuredValue],
     normal: _Normal,
     switches: Mapping[str, str],
@@ -491,7 +491,7 @@ def _blame(
 
 
 def _pair_findings(
-    kind: _Comparison, result: Blame, slow: Sequence[MeasuredValue], normal: _Normal
+    kind: _ComparedValues, result: Blame, slow: Sequence[MeasuredValue], normal: _Normal
 ) -> list[AcceptanceFinding]:
     found = []
     for name, partners in result.nodes.items():
@@ -518,7 +518,7 @@ def _group_text(group: SlowGroup) -> str:
     )
 
 
-def _judge_many(kind: _Comparison, judgement: Judgement) -> None:
+def _judge_many(kind: _ComparedValues, judgement: Judgement) -> None:
     """Many nodes at once have floors alone, and none of them is named."""
     if not kind.floors:
         judgement.notes.append(
