@@ -25,11 +25,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist
 
 PROGRAM = "/usr/local/lib/gpucluster-slurm/slurm-accept"
 
-PAIR_ROUNDS = {"quick": 0, "medium": 2, "long": 3}
+PAIR_ROUNDS = {"quick": 0, "medium": 3, "long": 3}
 """Partners of each node in the first round."""
 
-MOST_ROUNDS = 4
-"""Rounds of a run: the first one, and those that find out whose fault it is."""
+MOST_ROUNDS = 8
+"""Rounds of a run: the first one, and those that find out whose fault it is. Few nodes need the most."""
 
 START = 900
 """Seconds that a job has beside its tests: for prologs, the download of an image, programs that a slow node runs."""
