@@ -147,6 +147,11 @@ left:
   type: dict
   returned: always
   sample: {gpu200: "drained by a person (bad DIMM)"}
+switches:
+  description: For V(begin), the switch of each node in Slurm's topology; empty without one.
+  type: dict
+  returned: always
+  sample: {gpu001: leaf1}
 reads:
   description: For V(next), the jobs whose outputs are on a node.
   type: dict
@@ -205,7 +210,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.progre
     SUBMITTED,
     TaskJob,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import show
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import records, show
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, read_record, write
@@ -358,41 +363,43 @@ class Acceptance:
         if answer.status:
             return  # while a controller restarts, nothing is known about the jobs
         ids = [entry["job"] for entry in self.tasks.values() if entry["state"] == SUBMITTED and entry["job"]]
-        records = {
-            record.job_id: record for record in batch.updated({}, batch.parse_squeue(answer.output), ids).values()
-        }
-        running = {
-            host
-            for name in unfinished
-            if name in self.tasks and has_begun(records.get(self.tasks[name]["job"]))
-            for host in expand(tasks[name]["nodes"])
-        }
+        known = batch.updated({}, batch.parse_squeue(answer.output), ids).values()
+        ours = {record.job_id: record for record in known}
+        running = {host for record in known if has_begun(record) for host in expand(record.nodes)}
         for name in unfinished:
             own = expand(tasks[name]["nodes"])
-            entry = self.tasks.get(name)
-            if entry is None:
-                if {*own} <= {*reserved}:
-                    self.submit(tasks[name])
-                elif why := next(
-                    (f"{host} is {why}" for host in own if (why := progress.why_out(nodes.get(host)))), ""
-                ):
-                    self.tasks[name] = new_entry(tasks[name]["nodes"], 0, FAILED, why)
-                elif not self.params["budget"] and any(busy.get(host) for host in own):
-                    host = next(host for host in own if busy.get(host))
-                    why = f"{host} has got {next_nodes.describe_last(busy[host])}"
-                    self.tasks[name] = new_entry(tasks[name]["nodes"], 0, FAILED, why)
+            if name not in self.tasks:
+                self.start(tasks[name], own, reserved, nodes, busy)
                 continue
-            record = records.get(entry["job"])
+            entry = self.tasks[name]
             # The time counts while its nodes have no job, of others or of this run.
-            if running & {*own} or any(busy.get(host) for host in own):
+            if {*own} & {*running, *busy}:
                 entry["since"] = time.time()
-            job = TaskJob(name, tuple(own), record)
+            job = TaskJob(name, tuple(own), ours.get(entry["job"]))
             entry["state"], entry["why"] = progress.judge_job(job, nodes, time.time() - entry["since"])
             if entry["state"] == FAILED:
                 self.cancel([entry["job"]])
-        waiting = {name: next_nodes.describe_last(busy[name]) for name in wanted if busy.get(name)}
+        waiting = {name: next_nodes.describe_last(busy[name]) for name in wanted if name in busy}
         states = {name: self.tasks.get(name, {}).get("state", "") for name in tasks}
         self.lines = progress.table(states, running, waiting, self.record["left"])
+
+    def start(
+        self,
+        task: dict[str, Any],
+        own: list[str],
+        reserved: list[str],
+        nodes: dict[str, next_nodes.Node],
+        busy: dict[str, list[next_nodes.Job]],
+    ) -> None:
+        """Submit the job of a task, if its nodes are reserved. It fails if one is lost, or busy and not waited for."""
+        if {*own} <= {*reserved}:
+            self.submit(task)
+            return
+        reasons = [f"{name} is {why}" for name in own if (why := progress.why_out(nodes.get(name)))]
+        if not self.params["budget"]:
+            reasons += [f"{name} has got {next_nodes.describe_last(busy[name])}" for name in own if name in busy]
+        if reasons:
+            self.tasks[task["name"]] = new_entry(task["nodes"], 0, FAILED, reasons[0])
 
     def reserve(self, wanted: list[str], nodes: dict[str, next_nodes.Node], others: list[next_nodes.Job]) -> list[str]:
         """Bring the reservation up to date, and return its nodes. Raises CommandError."""
@@ -459,6 +466,12 @@ def as_user(user: str) -> list[str]:
 def nodes_now() -> dict[str, next_nodes.Node]:
     """All nodes of Slurm. Raises CommandError."""
     return {node.name: node for node in map(next_nodes.node_of, show("node"))}
+
+
+def switches_now() -> dict[str, str]:
+    """The switch of each node, where the site has topology.conf (topology/tree)."""
+    leaves = [record for record in records(run(["scontrol", "show", "topology"]).output) if record.get("Level") == "0"]
+    return {name: leaf["SwitchName"] for leaf in leaves for name in expand(leaf.get("Nodes", ""))}
 
 
 def sizes_of(nodes: dict[str, next_nodes.Node]) -> Counter[str]:
@@ -531,6 +544,7 @@ def take_step(params: dict[str, Any], check_mode: bool) -> AcceptanceResult:
         "table": [],
         "taken": "",
         "left": {},
+        "switches": {},
         "reads": {},
         "outputs": [],
         "other": {},
@@ -557,6 +571,7 @@ def take_step(params: dict[str, Any], check_mode: bool) -> AcceptanceResult:
         **result,
         "changed": current.changed,
         "ready": [*reads],
+        "switches": switches_now() if step == "begin" else {},
         "reads": reads,
         "over": step == "next" and not current.unfinished() and not ended,
         "ok": not any(entry["state"] == FAILED for entry in current.tasks.values()),

@@ -227,7 +227,9 @@ def judgement(host: RunHost, before: int = 0) -> Judgement:
         for entry in machine.get("gres") or []:
             if entry["name"] == "gpu":
                 machines[name] = PublishedMachine(str(entry.get("type") or ""), gres_count({**entry, "mig": None}))
-    return judge(output(host, before).values, baseline(host), Options(machines=machines))
+    return judge(
+        output(host, before).values, baseline(host), Options(machines=machines), host["__accept_begun"].get("switches")
+    )
 
 
 def baseline_path(host: RunHost) -> str:

@@ -361,6 +361,7 @@ class AcceptanceResult(StepResult):
 
     taken: Text
     left: Annotated[dict[Line, Text], Most(MOST_HOSTS)]
+    switches: Annotated[dict[Line, Line], Most(MOST_HOSTS)]
     reads: Annotated[dict[HostName, list[Number32]], Most(MOST_HOSTS)]
     outputs: Annotated[list[AcceptanceOutput], Most(MANY)]
     other: Run | Empty

@@ -33,6 +33,7 @@ class Slurm:
         self.starts = True
         self.commands: list[Sequence[str]] = []
         self.refuses = ""
+        self.topology = ""
 
     def show(self, what: str, *_name: str) -> list[dict[str, str]]:
         if what == "node":
@@ -65,6 +66,8 @@ class Slurm:
             assert "--user=root" in command
             rows = [f"{n}|N/A|{state}|0|0:05|T{n}|{nodes}|{why}" for n, (nodes, state, why) in self.jobs.items()]
             return Answer(0, "\n".join(rows), "")
+        if command == ["scontrol", "show", "topology"]:
+            return Answer(0, self.topology, "")
         if command[0] == "scancel":
             for number in map(int, command[1:]):
                 self.jobs[number][1] = "CANCELLED"
@@ -262,7 +265,7 @@ def test_a_plan_changes_nothing(slurm: Slurm) -> None:
     assert step("begin", check_mode=True)["taken"] == "n[1-3]"
     step("end", check_mode=True)
     assert slurm.reserved is None
-    assert not slurm.commands
+    assert slurm.commands == [["scontrol", "show", "topology"]]
     assert not Path(slurm_acceptance.RECORD).exists()
 
 
@@ -286,6 +289,15 @@ def test_a_module_that_a_killed_run_has_left_does_nothing_more(slurm: Slurm) -> 
     with pytest.raises(slurm_acceptance.AcceptanceError, match="another run"):
         step("next", tasks=TASKS[:1], run=ALICE)
     assert not slurm.jobs
+
+
+def test_the_switches_of_slurm_are_known(slurm: Slurm) -> None:
+    assert step("begin")["switches"] == {}
+    slurm.topology = (
+        "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-2]\nSwitchName=s2 Level=0 LinkSpeed=1 Nodes=n3\n"
+        "SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-3] Switches=s[1-2]\n"
+    )
+    assert step("begin")["switches"] == {"n1": "s1", "n2": "s1", "n3": "s2"}
 
 
 def test_the_record_is_readable(slurm: Slurm) -> None:
