@@ -285,7 +285,7 @@ class Acceptance:
                 return
         self.cancel(entry["job"] for entry in self.record.pop("old", {}).values() if entry["state"] == SUBMITTED)
         nodes, jobs = nodes_now(), self.jobs_of_others()
-        next_nodes.allowed(self.budget(), sizes_of(nodes))
+        self.allowed(nodes)
         choice = progress.choose(expand(self.params["nodes"]), nodes, jobs, bool(self.params["budget"]))
         known = self.record.get("nodes")
         self.record["nodes"] = [name for name in choice.taken if not known or name in known]
@@ -336,6 +336,10 @@ class Acceptance:
     def budget(self) -> dict[str, str]:
         """The budget as texts; without one, no node with jobs is reserved."""
         return {key: str(value) for key, value in self.params["budget"].items()} or {next_nodes.ALL: "1"}
+
+    def allowed(self, nodes: dict[str, next_nodes.Node]) -> dict[str, int]:
+        """How many nodes of each partition may be reserved while they have jobs. Raises RollingError."""
+        return next_nodes.allowed(self.budget(), sizes_of(nodes), "accept_budget")
 
     def unfinished(self) -> list[str]:
         """The tasks of this round without an end."""
@@ -404,7 +408,7 @@ class Acceptance:
     def reserve(self, wanted: list[str], nodes: dict[str, next_nodes.Node], others: list[next_nodes.Job]) -> list[str]:
         """Bring the reservation up to date, and return its nodes. Raises CommandError."""
         before = reserved_nodes()
-        budget = next_nodes.allowed(self.budget(), sizes_of(nodes)) if self.params["budget"] else {}
+        budget = self.allowed(nodes) if self.params["budget"] else {}
         names = progress.to_reserve(wanted, before or [], nodes, others, budget)
         if self.check_mode or not names:
             return names

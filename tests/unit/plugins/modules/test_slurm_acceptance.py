@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import RollingError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_acceptance
 
 ALICE = {"host": "adm1", "user": "alice", "process": "1 1"}
@@ -206,6 +207,14 @@ def test_with_a_budget_nodes_with_jobs_are_reserved_and_waited_for(slurm: Slurm)
     step("next", tasks=TASKS[:3], **budget)
     assert slurm.reserved is not None
     assert {*expand(slurm.reserved)} == {"n1", "n2", "n3"}
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_budget_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(RollingError, match="^accept_budget: found 'few' for partition 'all', allowed: a number"):
+        step("begin", budget={"*": "few"})
+    with pytest.raises(RollingError, match="^accept_budget: found the partition 'gpu', allowed: all or"):
+        step("begin", budget={"gpu": 1})
 
 
 def test_a_node_that_gets_a_job_meanwhile_is_not_waited_for(slurm: Slurm) -> None:
