@@ -79,12 +79,12 @@ def pair_of(one: str, other: str) -> Pair:
 def schedule(names: Sequence[str], rounds: int, seed: int) -> list[list[Pair]]:
     """Rounds in which each node has one partner, and another one in each; of an odd number, another one rests.
 
-    As many as `rounds`, and of few nodes all.
+    As many as `rounds`, and of few nodes all; none for 0.
     It is the tournament in which one stays in its place and the others move on by one, which repeats no pair. There are
     fewer rounds if all pairs have had theirs. The same names and seed give the same rounds.
     """
     places: list[str | None] = [*sorted({*names})]
-    if len(places) < 2:
+    if len(places) < 2 or rounds < 1:
         return []
     random.Random(seed).shuffle(places)
     if len(places) % 2:

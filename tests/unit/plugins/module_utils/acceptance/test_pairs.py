@@ -86,6 +86,11 @@ def test_one_node_has_no_partner() -> None:
     assert schedule(["n1"], 3, 1) == schedule([], 3, 1) == []
 
 
+def test_no_rounds_have_no_pairs() -> None:
+    """Level quick measures none, also of few nodes."""
+    assert schedule(names(4), 0, 1) == schedule(names(9), 0, 1) == []
+
+
 # -- whose fault it is -----------------------------------------------------------------------------------------------
 
 
