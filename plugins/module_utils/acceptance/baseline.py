@@ -320,12 +320,17 @@ def proposed(
 
     Args:
         entries: the reviewed baseline. Those that this run has no values for stay as they are.
-        values: the values of the run. Each node, GPU or pair counts once, with the median of its jobs.
+        values: the values of the run. Each node, GPU or pair counts once, with the median of its jobs. Nodes without a
+            machine type in the cluster file have no kind whose baseline it would be.
         left_out: nodes that the judgement names. What they reached is no measure for others.
         today: a day, such as 2026-11-28.
     """
     bad = {*left_out}
-    measured = [value for value in values if not TESTS[value.test].is_check and not bad & {*value.nodes}]
+    measured = [
+        value
+        for value in values
+        if not TESTS[value.test].is_check and not bad & {*value.nodes} and _HARDWARE.fullmatch(value.hardware)
+    ]
     known = {entry.conditions: entry for entry in entries}
     for conditions, own in comparable(measured).items():
         units: dict[tuple[tuple[str, ...], int | None], list[float]] = {}

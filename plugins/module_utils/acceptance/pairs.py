@@ -25,6 +25,9 @@ NEEDED = 3
 MOST_NEEDED = 8
 """If more were needed, the measurements are too noisy for any blame."""
 
+FEW = 8
+"""Nodes of which all pairs are measured: of so few, one can have met bad ones alone in three rounds."""
+
 SUSPECTS = 6
 """Small parts that are all measured with each other. Of more, each with as many others as this less one."""
 
@@ -76,17 +79,18 @@ def pair_of(one: str, other: str) -> Pair:
 def schedule(names: Sequence[str], rounds: int, seed: int) -> list[list[Pair]]:
     """Rounds in which each node has one partner, and another one in each; of an odd number, another one rests.
 
+    As many as `rounds`, and of few nodes all; none for 0.
     It is the tournament in which one stays in its place and the others move on by one, which repeats no pair. There are
     fewer rounds if all pairs have had theirs. The same names and seed give the same rounds.
     """
     places: list[str | None] = [*sorted({*names})]
-    if len(places) < 2:
+    if len(places) < 2 or rounds < 1:
         return []
     random.Random(seed).shuffle(places)
     if len(places) % 2:
         places.append(None)
     result = []
-    for _ in range(min(rounds, len(places) - 1)):
+    for _ in range(min(rounds, len(places) - 1) if len(places) > FEW else len(places) - 1):
         half = len(places) // 2
         facing = zip(places[:half], reversed(places[half:]))
         result.append(sorted(pair_of(one, other) for one, other in facing if one is not None and other is not None))

@@ -211,9 +211,9 @@ def test_with_a_budget_nodes_with_jobs_are_reserved_and_waited_for(slurm: Slurm)
 
 @pytest.mark.usefixtures("slurm")
 def test_a_budget_that_is_none_is_refused_at_once() -> None:
-    with pytest.raises(RollingError, match="^accept_budget: found 'few' for partition 'all', allowed: a number"):
+    with pytest.raises(RollingError, match=r"^accept_budget: found 'few' for partition 'all', allowed: a number"):
         step("begin", budget={"*": "few"})
-    with pytest.raises(RollingError, match="^accept_budget: found the partition 'gpu', allowed: all or"):
+    with pytest.raises(RollingError, match=r"^accept_budget: found the partition 'gpu', allowed: all or"):
         step("begin", budget={"gpu": 1})
 
 

@@ -207,6 +207,10 @@ def test_a_few_values_propose_nothing() -> None:
     assert proposed([], values([480.0] * 3), "2026-11-28") == []
 
 
+def test_nodes_without_a_machine_type_propose_nothing() -> None:
+    assert proposed([], values([480.0] * 5, hardware=""), "2026-11-28") == []
+
+
 def test_what_is_named_is_no_measure() -> None:
     numbers = [480.0, 480.0, 480.0, 480.0, 300.0]
     (entry,) = proposed([], values(numbers), "2026-11-28", left_out=["n4"])

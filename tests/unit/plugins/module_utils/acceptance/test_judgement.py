@@ -342,7 +342,7 @@ def test_the_guilty_node_of_slow_pairs_is_named() -> None:
 
 
 def test_suspects_are_paired_again_and_a_note_says_who() -> None:
-    found = judge(pair_values(8, {"n3": 350.0}, rounds=1))
+    found = judge(pair_values(9, {"n3": 350.0}, rounds=1))
     assert found.findings == []
     (planned,) = found.pairs.values()
     assert any("n3" in pair for pair in planned)

@@ -77,8 +77,18 @@ def test_the_same_seed_gives_the_same_rounds_whatever_the_order_of_names() -> No
     assert len(schedule(names(9), 3, 5)) == 3
 
 
+def test_few_nodes_have_all_their_pairs() -> None:
+    """In three rounds, a good one of eight could have met the three bad ones alone."""
+    assert [len(schedule(names(number), 3, 5)) for number in (2, 4, 7, 8, 9)] == [1, 3, 7, 7, 3]
+
+
 def test_one_node_has_no_partner() -> None:
     assert schedule(["n1"], 3, 1) == schedule([], 3, 1) == []
+
+
+def test_no_rounds_have_no_pairs() -> None:
+    """Level quick measures none, also of few nodes."""
+    assert schedule(names(4), 0, 1) == schedule(names(9), 0, 1) == []
 
 
 # -- whose fault it is -----------------------------------------------------------------------------------------------
