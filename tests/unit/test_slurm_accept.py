@@ -238,7 +238,7 @@ def test_collectives_of_a_pair_by_srun(measure: Measure, stand_in: StandIn, tmp_
     assert (value.nodes, value.value, value.driver, value.image) == (("n1", "n2"), 188.23, "580.159.04", "i.sqsh")
     said = (tmp_path / "said").read_text()
     assert "--ntasks=16 --ntasks-per-node=8 --overlap --mpi=pmix --container-image=i.sqsh" in said
-    assert "/nccl/all_gather_perf -b 1G -e 16G" in said
+    assert "/nccl/all_gather_perf -b 1G -e 8G" in said
     assert missed == {}
 
 

@@ -30,9 +30,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseli
     trend,
     written,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, Scope
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.judgement import Judgement, Options, judge
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.published import PublishedMachine
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import MeasuredValue
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.published import (
+    PublishedMachine,
+    published_floor,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import NodePlace, Output, Site, Task
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, is_there
@@ -220,16 +224,21 @@ def announcement(host: RunHost) -> list[str]:
 # -- the judgement ----------------------------------------------------------------------------------------------------
 
 
-def judgement(host: RunHost, before: int = 0) -> Judgement:
-    """What the results mean; before: those of earlier rounds than this one."""
-    machines = {}
+def published_machines(host: RunHost) -> dict[str, PublishedMachine]:
+    """What is known of machine types, for published figures. The name of one may be that of a machine of a cloud."""
+    found = {}
     for name, machine in host["slurm_hardware_types"].items():
         for entry in machine.get("gres") or []:
             if entry["name"] == "gpu":
-                machines[name] = PublishedMachine(str(entry.get("type") or ""), gres_count({**entry, "mig": None}))
-    return judge(
-        output(host, before).values, baseline(host), Options(machines=machines), host["__accept_begun"].get("switches")
-    )
+                cards = gres_count({**entry, "mig": None})
+                found[name] = PublishedMachine(str(entry.get("type") or ""), cards, platform=name)
+    return found
+
+
+def judgement(host: RunHost, before: int = 0) -> Judgement:
+    """What the results mean; before: those of earlier rounds than this one."""
+    options, switches = Options(machines=published_machines(host)), host["__accept_begun"].get("switches")
+    return judge(output(host, before).values, baseline(host), options, switches)
 
 
 def baseline_path(host: RunHost) -> str:
@@ -281,15 +290,20 @@ class Row:
     trend: str
 
 
-def rows(host: RunHost) -> list[Row]:
-    """A row for each kind of value, with the baseline's trend."""
-    known = {entry.conditions: entry for entry in baseline(host)}
-    groups: dict[Conditions, list[Any]] = {}
+def by_conditions(host: RunHost) -> dict[Conditions, list[MeasuredValue]]:
+    """The values that can be compared with each other."""
+    groups: dict[Conditions, list[MeasuredValue]] = {}
     for value in output(host).values:
         if not TESTS[value.test].is_check:
             groups.setdefault(conditions_of(value), []).append(value)
+    return groups
+
+
+def rows(host: RunHost) -> list[Row]:
+    """A row for each kind of value, with the baseline's trend."""
+    known = {entry.conditions: entry for entry in baseline(host)}
     found = []
-    for conditions, values in groups.items():
+    for conditions, values in by_conditions(host).items():
         middle = median(value.value for value in values)
         pick = min if TESTS[conditions.test].higher else max
         worst = pick(values, key=lambda value: value.value)
@@ -310,19 +324,39 @@ def rows(host: RunHost) -> list[Row]:
     return found
 
 
+def slow_pairs(host: RunHost) -> list[str]:
+    """The tests in which pairs are under their floor as a whole, a line each. Nobody can tell then which node it is."""
+    known, machines = {entry.conditions: entry for entry in baseline(host)}, published_machines(host)
+    named = {finding.test for finding in judgement(host).findings}
+    lines = []
+    for conditions, values in by_conditions(host).items():
+        test, middle = TESTS[conditions.test], median(value.value for value in values)
+        figure = published_floor(machines, conditions.hardware, test.name, conditions.nodes, conditions.size)
+        floors = [(figure.floor, figure.source)] if figure else []
+        if entry := known.get(conditions):
+            floors.append((entry.floor, f"the baseline of {entry.measured}"))
+        over = [(floor, source) for floor, source in floors if middle < floor]
+        if test.scope is Scope.PAIR and test.name not in named and over:
+            names = fold(sorted({name for value in values for name in value.nodes}))
+            lines.append(f"{names}: {test.meaning}: {middle:.5g} {test.unit}, under {over[0][0]:g} of {over[0][1]}")
+    return lines
+
+
 def result(host: RunHost) -> dict[str, Any]:
     """The evaluation of the run, for set_stats and the report."""
     found, judged = output(host), judgement(host)
     findings = [asdict(finding) for finding in judged.findings]
+    slow = slow_pairs(host)
     undecided = {name for names in judged.again.values() for name in names}
     undecided |= {name for pairs in judged.pairs.values() for pair in pairs for name in pair}
     return {
-        "ok": not findings and not found.errors,
+        "ok": not (findings or slow or found.errors),
         "level": host["accept_level"],
         "measured": sorted({name for value in found.values for name in value.nodes}),
         "left": host["__accept_begun"]["left"],
         "named": judged.named,
         "findings": findings,
+        "slow_pairs": slow,
         "undecided": sorted(undecided),
         "notes": judged.notes,
         "missed": tasks.missed_lines(found.missed),
@@ -337,7 +371,7 @@ def table(host: RunHost) -> list[str]:
     heading = ["test", "machine", "nodes", "values", "median", "worst", "at", "unit", "trend"]
     cells = [[str(cell) or "-" for cell in asdict(row).values()] for row in rows(host)]
     lines = align_columns([heading, *cells]) if cells else []
-    lines += [describe(finding) for finding in said["findings"]] or ["Nothing is slow or broken."]
+    lines += [*map(describe, said["findings"]), *said["slow_pairs"]] or ["Nothing is slow or broken."]
     lines += (
         [f"undecided: {fold(said['undecided'])}: slow once, and not often enough to be named"]
         if said["undecided"]
@@ -370,6 +404,7 @@ def cases(host: RunHost) -> list[dict[str, str]]:
         {"test": test, "nodes": place, "failure": "; ".join(wrong.get((test, place), ()))}
         for test, place in [*measured, *rest]
     ]
+    listed += [{"test": "pairs", "nodes": line.partition(":")[0], "failure": line} for line in slow_pairs(host)]
     return listed + [{"test": "job", "nodes": error.partition(":")[0], "failure": error} for error in found.errors]
 
 
@@ -381,6 +416,7 @@ def failure(host: RunHost) -> str:
     parts = [f"named: {fold(said['named'])}"] if said["named"] else []
     others = sum(finding["kind"] in ("path", "group") for finding in said["findings"])
     parts += [f"{others} slow paths or groups"] if others else []
+    parts += ["pairs are slow"] if said["slow_pairs"] else []
     parts += [f"{len(said['errors'])} jobs without a result"] if said["errors"] else []
     return f"{'; '.join(parts)}. The table above and {host['accept_report_dir']} say why."
 

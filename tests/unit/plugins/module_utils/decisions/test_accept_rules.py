@@ -138,6 +138,32 @@ def test_mig_instances_are_checked_and_not_measured() -> None:
     assert not any(line.startswith("without") for line in accept.announcement(site))
 
 
+@pytest.mark.parametrize(
+    ("value", "kind", "slow"), [(188.2, "a3-megagpu-8g", 0), (120.0, "a3-megagpu-8g", 1), (120.0, "m", 0)]
+)
+def test_the_figure_of_guide_003_holds_for_its_machine_alone(value: float, kind: str, slow: int) -> None:
+    """all_gather of 8 GiB on two A3 Mega nodes, which nothing else can be compared with."""
+    pair = ["n1", "n2"]
+    outputs = []
+    for job in range(1, 5):
+        line = json.loads(printed(job, pair, ["all_gather_pair"], {}, kind))
+        text = json.dumps({**line, "value": value + job / 100, "size": 8 << 30})
+        outputs.append({"task": f"{job}/pair/n1+n2", "job": job, "nodes": "n[1-2]", "text": text, "why": ""})
+    site = host(
+        slurm_hardware_types={kind: GPUS["m"]},
+        slurm_nodes=[{"hosts": "n[1-2]", "hardware": kind}],
+        __accept_stored={"outputs": outputs},
+    )
+    said = accept.result(site)
+    assert (said["ok"], len(said["slow_pairs"])) == (not slow, slow)
+    if slow:
+        assert "n[1-2]: NCCL's bus bandwidth of all_gather on two nodes: 120.03 GB/s, under 179.2 of Google" in str(
+            accept.table(site)
+        )
+        assert accept.failure(site).startswith("pairs are slow. ")
+        assert accept.cases(site)[-1]["nodes"] == "n[1-2]"
+
+
 def test_nodes_without_gpus_have_no_tests_of_gpus() -> None:
     assert accept.announcement(host())[1:] == [
         "tests     stream, dgemm, disk_write_local, disk_read_local",
