@@ -31,7 +31,7 @@ check-lanes := unit lint sanity doc-lint
 test-lanes := molecule-containers molecule-default molecule-single $(check-lanes) molecule-slurm-26.05 molecule-slurm-22.05 \
   molecule-guide
 all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecule-wide-26.05 molecule-commands' 'molecule-machines molecule-machines-26.05' \
-  molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-remove molecule-prologs \
+  molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-accept molecule-remove molecule-prologs \
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
   molecule-metrics molecule-gpu-use device dashboard-types \
   'sanity sanity-rest' \
@@ -93,7 +93,7 @@ ruff: $(ready)
 mypy: $(ready)
 	@mkdir -p $(dir $(typed)) && ln -sfn $(CURDIR) $(typed)
 	mypy $(typed)/plugins $(typed)/tests $(typed)/roles/*/files/*.py $(typed)/roles/slurm_report/files/slurm_report
-	mypy --scripts-are-modules roles/slurm_metrics/files/slurm-*
+	mypy --scripts-are-modules roles/slurm_metrics/files/slurm-* roles/accept/files/slurm-accept
 
 shellcheck:
 	shellcheck --external-sources .ci/run $$(git grep -lE '^#!.*(ba)?sh$$' -- tests roles ':!*.py' ':!*.md' ':!*.yml' ':!*.j2')

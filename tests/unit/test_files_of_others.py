@@ -73,6 +73,7 @@ PLACES: dict[str, str] = {
     "plugins/modules/nvidia_driver.py": ROOTS,
     "plugins/modules/slurm_maintenance.py": ROOTS,
     "plugins/modules/nvidia_mig.py": ROOTS,
+    "plugins/modules/slurm_acceptance.py": f"{ROOTS}, or that of the user of the jobs",
     "plugins/modules/slurm_access.py": ROOTS,
     "plugins/modules/slurm_config.py": ROOTS,
     "plugins/modules/slurm_accounting.py": RANDOM,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 HEALTH = "health check "
 ROLLING = "gpucluster.slurm rolling: "
+ACCEPT = "gpucluster.slurm accept: "
 LEAVING = "gpucluster.slurm remove_nodes: "
 MIG = "gpucluster.slurm: other MIG instances"
 DRIVER = "gpucluster.slurm: NVIDIA driver"
@@ -18,6 +19,7 @@ DRIVER = "gpucluster.slurm: NVIDIA driver"
 OWNERS = {
     HEALTH: "the health check",
     ROLLING: "rolling",
+    ACCEPT: "accept",
     LEAVING: "remove_nodes",
     MIG: "MIG",
     DRIVER: "the NVIDIA driver",

@@ -168,7 +168,20 @@ def _directive(value: Any) -> None:
         one_line(line)
 
 
+def _image(value: Any) -> str:
+    """A container image, as results of acceptance runs name it (`IMAGE` in acceptance/measurements.py)."""
+    if not re.fullmatch(r"[A-Za-z0-9._/@:#+-]{0,255}", str(value)):
+        raise ValueError("allowed: the name of an image, of letters, digits and ./@:#+_-")
+    return str(value)
+
+
 VALUES: dict[str, Check] = {
+    "accept_container": _image,
+    "accept_disk": one_line,
+    "accept_nccl_tests": one_line,
+    "accept_profile": one_line,
+    "accept_shared": one_line,
+    "accept_user": _user,
     "apptainer_bind_paths": one_line,
     "apptainer_cache_dir": _optional(directory_for("user")),
     "apptainer_conf": _directive,

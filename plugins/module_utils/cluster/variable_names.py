@@ -17,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import ke
 
 ROLES = (
     *keys.ROLES,
+    "accept",
     "adopt",
     "apptainer",
     "base",

@@ -28,6 +28,7 @@ DISTRIBUTION_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "prometheus": ("prometheus", "prometheus-alertmanager"),
     "tokens": ("python3-jwt",),
     "slurm_report": ("nginx", "python3-jinja2"),
+    "acceptance": ("fio", "hpcc", "iperf3"),
 }
 """Packages by purpose. They have the same names in all distributions."""
 

@@ -59,6 +59,7 @@ ROLES: Mapping[str, str] = {
     "slurm_upgrade": "slurm_cluster",
     "rolling": "slurm_cluster",
     "maintenance": "slurm_cluster",
+    "accept": "slurm_cluster",
     "remove_nodes": "slurm_cluster",
     "enroot": "slurm_cluster",
     "pyxis": "slurm_cluster",

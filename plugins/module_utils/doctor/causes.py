@@ -690,6 +690,12 @@ OWNED = (
         "Repair what the reason names, then run rolling.yml again with the same options.",
     ),
     Cause(
+        "accept",
+        "accept.yml has found the node slow or broken, and has drained it.",
+        _owned(drains.OWNERS[drains.ACCEPT]),
+        "Repair what the reason names, resume the node, and run accept.yml on it again.",
+    ),
+    Cause(
         "mig",
         "site.yml has drained the node to change its MIG instances.",
         _owned(drains.OWNERS[drains.MIG]),

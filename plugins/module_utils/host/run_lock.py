@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The run lock, a file on a controller: at most one run at a time changes the cluster.
 
-A rolling change has the lock ROLLING from its beginning to its end, and the lock RUN only while it changes nodes.
+A rolling change has the lock ROLLING from its beginning to its end, and the lock RUN only while it changes nodes. An
+acceptance run has ACCEPT, and changes nothing on which other runs depend.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.locks import
 FOLDER = "/run/gpucluster-slurm"
 """In memory: when the controller boots, every run on it has ended."""
 
-RUN, ROLLING = "run", "rolling"
+RUN, ROLLING, ACCEPT = "run", "rolling", "accept"
 """The locks, by the names of their files."""
 
 LOCKED = 30

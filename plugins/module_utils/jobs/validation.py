@@ -104,7 +104,7 @@ def _node_job(partition: str, node: str, machine: _Machine) -> dict[str, Any]:
     return job
 
 
-def _restrictions(partition: Mapping[str, Any]) -> dict[str, str]:
+def find_restrictions(partition: Mapping[str, Any]) -> dict[str, str]:
     """The account and the QOS of a job in a partition that does not allow what root has (`account`, `qos`)."""
     values = {key.lower(): value for key, value in partition.items()}
     restrictions = {}
@@ -148,7 +148,7 @@ def _make_container_job(partition: Mapping[str, Any], machine: _Machine, others:
     return {
         "name": f"pyxis/{machine.kind}",
         "partition": partition["name"],
-        **_restrictions(partition),
+        **find_restrictions(partition),
         **({"gres": "gpu:1"} if machine.gpus else {}),
         **({"options": {"exclude": fold(others)}} if others else {}),
     }
@@ -225,7 +225,7 @@ def _make_warm_up_job(partition: Mapping[str, Any], hosts: list[str], gres: Mapp
         "memory": str(JOB_MEMORY),
         "command": "true",
         **gres,
-        **_restrictions(partition),
+        **find_restrictions(partition),
     }
 
 
@@ -256,7 +256,7 @@ def validation_jobs(
     nodes, partitions = [*nodes], [*partitions]
     machines = _describe_machines(filter(is_there, nodes), hardware)
     resolve = resolver(nodes, hardware, slurm_conf)
-    restrictions = {partition["name"]: _restrictions(partition) for partition in partitions}
+    restrictions = {partition["name"]: find_restrictions(partition) for partition in partitions}
     places = [_Place.of(partition["name"], resolve(partition["nodes"]), machines) for partition in partitions]
     jobs = [_node_job(place.partition, node, machines[node]) for place in places for node in place.nodes]
     first = next((place for place in places if place.nodes), None)

@@ -386,6 +386,27 @@ class RollingResult(StepResult):
     other: Run | Empty
 
 
+class AcceptanceOutput(TypedDict):
+    """What a job of slurm_acceptance has printed; `acceptance/measurements.py` reads the text."""
+
+    task: Line
+    job: Number32
+    nodes: Text
+    text: Text
+    why: Text
+
+
+class AcceptanceResult(StepResult):
+    """The result of slurm_acceptance."""
+
+    taken: Text
+    left: Annotated[dict[Line, Text], Most(MOST_HOSTS)]
+    switches: Annotated[dict[Line, Line], Most(MOST_HOSTS)]
+    reads: Annotated[dict[HostName, list[Number32]], Most(MOST_HOSTS)]
+    outputs: Annotated[list[AcceptanceOutput], Most(MANY)]
+    other: Run | Empty
+
+
 class RunResult(Result):
     """The result of slurm_run."""
 
@@ -470,6 +491,7 @@ class UpdatesInfo(Result, Updates):
 RESULTS: dict[str, type[Any]] = {
     "nvidia_driver": DriverResult,
     "nvidia_mig": MigResult,
+    "slurm_acceptance": AcceptanceResult,
     "slurm_access": AccessResult,
     "slurm_account": AccountingResult,
     "slurm_accounting": PolicyResult,

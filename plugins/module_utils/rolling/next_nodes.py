@@ -139,16 +139,17 @@ def jobs_of(text: str) -> list[Job]:
 # -- options ---------------------------------------------------------------------------------------------------------
 
 
-def allowed(budget: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, int]:
+def allowed(budget: Mapping[str, str], sizes: Mapping[str, int], option: str = "rolling_budget") -> dict[str, int]:
     """How many nodes of each partition may be out of service for the change at the same time; one at least.
 
     Args:
         budget: a number or a share by partition; `*` is for the others.
         sizes: the number of nodes of each partition.
+        option: the name of the option, for errors.
     """
     if unknown := [name for name in budget if name not in (ALL, *sizes)]:
         raise RollingError(
-            f"rolling_budget: found the partition {unknown[0]!r}, allowed: {', '.join(sorted(sizes))} or '{ALL}'"
+            f"{option}: found the partition {unknown[0]!r}, allowed: {', '.join(sorted(sizes))} or '{ALL}'"
         )
     limits = {}
     for name, size in sizes.items():
@@ -156,8 +157,7 @@ def allowed(budget: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, in
         number = re.fullmatch(r"([0-9]{1,6})(%?)", given)
         if not number or not int(number[1]) or (number[2] and int(number[1]) > 100):
             raise RollingError(
-                f"rolling_budget: found {given!r} for partition {name!r}, allowed: a number such as 2 or a share such "
-                "as 10%"
+                f"{option}: found {given!r} for partition {name!r}, allowed: a number such as 2 or a share such as 10%"
             )
         limits[name] = max(1, size * int(number[1]) // 100) if number[2] else int(number[1])
     return limits

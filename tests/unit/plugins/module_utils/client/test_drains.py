@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[5]
     [
         ("health check gpu: missing", "root", "the health check"),
         ("gpucluster.slurm rolling: to be changed", "root", "rolling"),
+        ("gpucluster.slurm accept: stream 59 GB/s", "root", "accept"),
         ("gpucluster.slurm remove_nodes: leaves the cluster", "root", "remove_nodes"),
         ("gpucluster.slurm: other MIG instances", "root", "MIG"),
         ("gpucluster.slurm: NVIDIA driver", "root", "the NVIDIA driver"),

@@ -383,6 +383,7 @@ CASES: dict[str, tuple[SlurmNode, HostEvidence, str, str]] = {
     "a person": (drained("bad DIMM", "alice"), host(), "person", "drained by alice (bad DIMM)"),
     "the health check": (drained("health check gpu: missing", "root"), host(), "health-check", "gpu: missing"),
     "rolling": (drained("gpucluster.slurm rolling: failed: x", "root"), host(), "rolling", "failed: x"),
+    "accept": (drained("gpucluster.slurm accept: stream 59 GB/s", "root"), host(), "accept", "stream 59 GB/s"),
     "MIG": (drained("gpucluster.slurm: other MIG instances", "root"), host(), "mig", "MIG"),
     "the driver": (drained("gpucluster.slurm: NVIDIA driver", "root"), host(), "driver", "NVIDIA driver"),
     "down with the reason of an earlier drain": (

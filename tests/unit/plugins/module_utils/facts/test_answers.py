@@ -296,7 +296,7 @@ def test_every_module_is_known() -> None:
 
 def test_every_module_has_an_action_that_checks_its_answer() -> None:
     modules = [path.stem for path in sorted(MODULES.glob("*.py"))]
-    own = ("slurm_access", "slurm_host_facts", "slurm_removal", "slurm_rolling", "slurm_run")
+    own = ("slurm_acceptance", "slurm_access", "slurm_host_facts", "slurm_removal", "slurm_rolling", "slurm_run")
     actions = dict.fromkeys(modules, "checked_answers") | {name: name for name in own}
     actions |= dict.fromkeys(("slurm_doctor_info", "slurm_doctor_node_info"), "host_clock")
     actions |= {"slurm_firewall": "slurm_access"}

@@ -1,0 +1,242 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reads what jobs have measured: lines of JSON that nodes wrote, and that may therefore be anything.
+
+A line that is wrong gives one error and no value. A node speaks only of its own job and of the nodes of that job.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, AcceptanceTest, Scope
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown, visible
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+
+MOST_LINES = 20_000
+"""Lines of a job. The largest has one for each of 8 GPUs, some tests, 20 sizes and 5 repetitions of a few nodes."""
+
+LONGEST_LINE = 65_536
+"""Characters of a line; the names of 512 nodes fit."""
+
+LONGEST_TEXT = 500
+"""Characters of the text of a check."""
+
+MOST_ERRORS = 20
+"""Errors of a job that are shown."""
+
+LARGEST_VALUE = 1e12
+LARGEST_SIZE = 1 << 50
+LATEST = 1 << 40
+MOST_GPUS = 256
+
+DRIVER = re.compile(r"([0-9]{2,4}(\.[0-9]{1,4}){0,3})?", re.ASCII)
+"""A release of NVIDIA's driver; empty without one."""
+
+IMAGE = re.compile(r"[A-Za-z0-9._/@:#+-]{0,255}", re.ASCII)
+"""A container image as users name it; empty without one."""
+
+
+@dataclass(frozen=True)
+class MeasuredValue:
+    """A value, or the result of a check."""
+
+    test: str
+    value: float
+    unit: str
+    nodes: tuple[str, ...]
+    gpu: int | None
+    size: int | None
+    text: str
+    hardware: str
+    driver: str
+    image: str
+    job: int
+    time: float
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The job that was to measure."""
+
+    job: int
+    nodes: Mapping[str, str]
+    """Its nodes, with their machine types by the cluster file; an empty text where that names none."""
+
+
+@dataclass
+class Reading:
+    """The content of an output."""
+
+    values: list[MeasuredValue] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    """One for each wrong line; of very many the first ones, and their number."""
+
+
+FIELDS = tuple(MeasuredValue.__dataclass_fields__)
+
+
+class _WrongLineError(ValueError):
+    """What is wrong with a line."""
+
+
+def branch(driver: str) -> str:
+    """The branch of a driver: 580 for 580.159.04. Results are compared within a branch."""
+    return driver.partition(".")[0]
+
+
+def read_lines(text: str, asked: Asked, where: str) -> Reading:
+    """The values that a job printed; other lines than those that begin with a brace are output of programs.
+
+    where: what errors begin with, such as `job 17`.
+    """
+    reading = Reading()
+    wrong = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.startswith("{"):
+            continue
+        if len(reading.values) + wrong >= MOST_LINES:
+            reading.errors.append(f"{where}: line {number}: more than {MOST_LINES} results, the others are left out")
+            break
+        try:
+            reading.values.append(_read(line, asked))
+        except _WrongLineError as error:
+            wrong += 1
+            if wrong <= MOST_ERRORS:
+                reading.errors.append(message(f"{where}: line {number}: {error}"))
+    if wrong > MOST_ERRORS:
+        reading.errors.append(f"{where}: and {wrong - MOST_ERRORS} more lines are wrong")
+    return reading
+
+
+def _read(line: str, asked: Asked) -> MeasuredValue:
+    """The value of a line. Raises _WrongLineError."""
+    if len(line) > LONGEST_LINE:
+        raise _WrongLineError(f"found {len(line)} characters, allowed: up to {LONGEST_LINE}")
+    try:
+        data = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except _WrongLineError:
+        raise
+    except (ValueError, RecursionError):
+        raise _WrongLineError(f"found {shown(line)}, allowed: an object in JSON") from None
+    if missing := [name for name in FIELDS if name not in data]:
+        raise _WrongLineError(f"{missing[0]}: is missing")
+    if others := [name for name in data if name not in FIELDS]:
+        raise _WrongLineError(f"found the field {shown(others[0])}, allowed: {', '.join(FIELDS)}")
+    test = _test(data["test"])
+    nodes = _nodes(data["nodes"], test, asked)
+    _equals("unit", data["unit"], test.unit)
+    if data["job"] != asked.job or isinstance(data["job"], bool):
+        raise _WrongLineError(f"job: found {shown(data['job'])}, allowed: {asked.job}, the job that printed it")
+    return MeasuredValue(
+        test=test.name,
+        value=_value(data["value"], test),
+        unit=test.unit,
+        nodes=nodes,
+        gpu=_gpu(data["gpu"], test),
+        size=None if data["size"] is None else _whole("size", data["size"], 1, LARGEST_SIZE),
+        text=_text(data["text"]),
+        hardware=_hardware(data["hardware"], nodes, asked),
+        driver=_pattern("driver", data["driver"], DRIVER, "a release such as 580.159.04, or an empty text"),
+        image=_pattern("image", data["image"], IMAGE, "the name of an image, or an empty text"),
+        job=asked.job,
+        time=_number("time", data["time"], LATEST),
+    )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, whose keys Python would else let replace each other."""
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        raise _WrongLineError("a field is given twice")
+    return data
+
+
+def _no_constant(name: str) -> Any:
+    """NaN and Infinity, which Python's parser takes and JSON does not have."""
+    raise _WrongLineError(f"found {name}, allowed: a number")
+
+
+def _test(name: Any) -> AcceptanceTest:
+    if isinstance(name, str) and name in TESTS:
+        return TESTS[name]
+    meant = nearest(name, TESTS) if isinstance(name, str) and len(name) < 100 else None
+    raise _WrongLineError(
+        f"test: found {shown(name)}, allowed: a test of the catalog{f', such as {meant}' if meant else ''}"
+    )
+
+
+def _nodes(names: Any, test: AcceptanceTest, asked: Asked) -> tuple[str, ...]:
+    """The names of a value's nodes: as many as its test has, and only those of the job."""
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise _WrongLineError(f"nodes: found {shown(names)}, allowed: a list of names")
+    if strangers := [name for name in names if name not in asked.nodes]:
+        raise _WrongLineError(f"nodes: found {shown(strangers[0])}, allowed: the nodes of this job")
+    least, most = {Scope.PAIR: (2, 2), Scope.MANY: (2, len(asked.nodes))}.get(test.scope, (1, 1))
+    if len({*names}) != len(names) or not least <= len(names) <= most:
+        number = str(least) if least == most else f"{least} to {most}"
+        raise _WrongLineError(f"nodes: found {shown(names)}, allowed for {test.name}: {number}, each once")
+    return tuple(sorted(names))
+
+
+def _hardware(kind: Any, nodes: tuple[str, ...], asked: Asked) -> str:
+    """The machine type, which the cluster file knows: a node cannot choose with whom it is compared."""
+    kinds = sorted({asked.nodes[name] for name in nodes})
+    expected = "+".join(kinds)
+    _equals("hardware", kind, expected)
+    return expected
+
+
+def _value(value: Any, test: AcceptanceTest) -> float:
+    if not test.is_check:
+        return _number("value", value, LARGEST_VALUE)
+    if isinstance(value, bool) or value not in (0, 1):
+        raise _WrongLineError(f"value: found {shown(value)}, allowed for {test.name}: 1 if it is right, or else 0")
+    return float(value)
+
+
+def _number(name: str, value: Any, most: float) -> float:
+    """A finite number above 0."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value <= most or not isfinite(value):
+        raise _WrongLineError(f"{name}: found {shown(value)}, allowed: a number above 0, up to {most:g}")
+    return float(value)
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise _WrongLineError(f"{name}: found {shown(value)}, allowed: a whole number from {least} to {most}, or null")
+    return value
+
+
+def _gpu(value: Any, test: AcceptanceTest) -> int | None:
+    if test.scope is not Scope.GPU:
+        if value is not None:
+            raise _WrongLineError(f"gpu: found {shown(value)}, allowed for {test.name}: null")
+        return None
+    if value is None:
+        raise _WrongLineError(f"gpu: found null, allowed for {test.name}: the index of a GPU")
+    return _whole("gpu", value, 0, MOST_GPUS - 1)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > LONGEST_TEXT:
+        raise _WrongLineError(f"text: found {shown(value)}, allowed: a text of up to {LONGEST_TEXT} characters")
+    return visible(" ".join(value.split()))
+
+
+def _pattern(name: str, value: Any, pattern: re.Pattern[str], allowed: str) -> str:
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise _WrongLineError(f"{name}: found {shown(value)}, allowed: {allowed}")
+    return value
+
+
+def _equals(name: str, value: Any, expected: str) -> None:
+    if value != expected:
+        raise _WrongLineError(f"{name}: found {shown(value)}, allowed here: {shown(expected)}")

@@ -1,0 +1,359 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program slurm-accept of role accept: what it reads in the output of other programs, and what it prints.
+
+fio, iperf3 and hpcc are those of Debian 12 (recorded/acceptance_tools), nvidia-smi that of a real H200. The table of
+nccl-tests is from guide 003. The outputs of `nvidia-smi nvlink`, dcgmi and ib_write_bw are made up after their
+documentation.
+"""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import Asked, read_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import DIAGNOSES, MISSED
+from programs import StandIn, load
+from recordings import answer
+
+pytestmark = pytest.mark.once
+
+RECORDED = Path(__file__).parent / "recorded/acceptance_tools"
+
+
+@pytest.fixture(name="accept")
+def _accept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The program; other programs are those of the test alone."""
+    module: ModuleType = load("accept/files/slurm-accept")
+    monkeypatch.setattr(module, "CLEAN", {**module.CLEAN, "PATH": f"{tmp_path}/stand-ins:{tmp_path}/none"})
+    (tmp_path / "none").mkdir()
+    for name in ("sh", "cat", "cp", "sleep"):
+        (tmp_path / "none" / name).symlink_to(f"/bin/{name}")
+    monkeypatch.setattr(module, "STARTED", 5)
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    return module
+
+
+Measure = Callable[..., tuple[list[Any], dict[str, str]]]
+
+
+@pytest.fixture(name="measure")
+def _measure(accept: ModuleType, capsys: pytest.CaptureFixture[str]) -> Measure:
+    """Run the program. Returns the values as the control host reads them, and why other tests have none."""
+
+    def measure(what: str, *words: str, hardware: str = "m") -> tuple[list[Any], dict[str, str]]:
+        capsys.readouterr()
+        assert accept.main([what, f"--hardware={hardware}", *words]) == 0
+        text = capsys.readouterr().out
+        reading = read_lines(text, Asked(17, {"n1": hardware, "n2": hardware}), "job 17")
+        assert not reading.errors
+        others = [line for line in text.splitlines() if not line.startswith("{")]
+        assert all(line.startswith(MISSED) for line in others)
+        pairs = (line[len(MISSED) :].split(": ", 1) for line in others)
+        return reading.values, dict(pairs)
+
+    return measure
+
+
+def recorded(name: str) -> str:
+    return (RECORDED / name).read_text()
+
+
+def gpu_of(text: str) -> ElementTree.Element:
+    found = ElementTree.fromstring(text).find("gpu")
+    assert found is not None
+    return found
+
+
+H200 = answer("nvidia-smi", "q-x")[1]
+
+
+# -- the catalog -----------------------------------------------------------------------------------------------------
+
+
+def test_units_are_those_of_the_catalog(accept: ModuleType) -> None:
+    for test in TESTS.values():
+        if not test.is_check:
+            assert accept.UNITS.get(test.name, "GB/s") == test.unit, test.name
+    assert {*accept.UNITS} <= {*TESTS}
+    assert tuple(accept.DIAGNOSES) == DIAGNOSES
+
+
+# -- GPUs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_h200(measure: Measure, stand_in: StandIn, tmp_path: Path) -> None:
+    (tmp_path / "q-x").write_text(H200)
+    stand_in("nvidia-smi", f'test "$1" = nvlink || cat {tmp_path}/q-x')
+    stand_in("dmesg", "echo '[1] NVRM: Xid (PCI:0000:00:06): 31, pid=7'")
+    tests = "gpu_count,gpu_driver,gpu_xid,gpu_ecc,gpu_remapped_rows,gpu_pcie,gpu_clocks,gpu_nvlink,fabric_manager"
+    values, missed = measure("node", "--nodes=n1", "--gpus=1", f"--tests={tests}", "--xids=48,79")
+    # This GPU has no NVLinks and no fabric.
+    assert {value.test: value.value for value in values} == dict.fromkeys(tests.split(",")[:7], 1)
+    assert {value.driver for value in values} == {"580.159.04"}
+    assert missed == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "faults"),
+    [
+        (
+            {"<dram_uncorrectable>0": "<dram_uncorrectable>2"},
+            {"gpu_ecc": "dram_uncorrectable 2"},
+        ),
+        ({"<current_ecc>Enabled": "<current_ecc>Disabled"}, {"gpu_ecc": "ECC is disabled"}),
+        ({"<remapped_row_pending>No": "<remapped_row_pending>Yes"}, {"gpu_remapped_rows": "remapped rows: pending"}),
+        ({"<current_link_width>16x": "<current_link_width>8x"}, {"gpu_pcie": "width 8x of 16x"}),
+        ({"<current_link_gen>5": "<current_link_gen>3"}, {"gpu_pcie": "generation 3 of 5"}),
+        (
+            {"<current_link_gen>5": "<current_link_gen>1", "<performance_state>P0": "<performance_state>P8"},
+            {},
+        ),
+        (
+            {"reason_hw_thermal_slowdown>Not Active": "reason_hw_thermal_slowdown>Active"},
+            {"gpu_clocks": "hw_thermal_slowdown"},
+        ),
+    ],
+    ids=str,
+)
+def test_a_fault_of_a_gpu(accept: ModuleType, change: dict[str, str], faults: dict[str, str]) -> None:
+    text = H200
+    for before, after in change.items():
+        assert before in text
+        text = text.replace(before, after, 1)
+    assert {test: fault for test, fault in accept.gpu_faults(gpu_of(text)).items() if fault} == faults
+
+
+def test_the_fabric_of_a_gpu(accept: ModuleType) -> None:
+    assert accept.fabric_fault(gpu_of(H200)) is None
+    good = H200.replace("<state>N/A</state>\n\t\t\t<status>N/A", "<state>Completed</state>\n\t\t\t<status>Success", 1)
+    assert accept.fabric_fault(gpu_of(good)) == ""
+    bad = good.replace("<state>Completed", "<state>In Progress").replace("<status>Success", "<status>N/A")
+    assert accept.fabric_fault(gpu_of(bad)) == "fabric In Progress"
+
+
+def test_links_that_are_down(accept: ModuleType) -> None:
+    text = (
+        "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n"
+        "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
+    )
+    assert accept.nvlink_faults(text) == {0: "", 1: "links down: 1"}
+    assert accept.nvlink_faults("") == {}
+
+
+def test_only_errors_that_are_no_fault_of_a_program_count(accept: ModuleType) -> None:
+    text = "NVRM: Xid (PCI:0000:3b:00): 13, Graphics\n[2] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, fallen off the bus\n"
+    assert accept.find_xid(text, ["48", "79"]) == "Xid (PCI:0000:3b:00): 79, pid=1, fallen off the bus"
+    assert accept.find_xid(text, ["48"]) == ""
+    assert accept.find_xid(text, []) == ""
+
+
+def test_a_diagnosis(accept: ModuleType) -> None:
+    def of(status: str, **more: Any) -> str:
+        test = {"name": "PCIe", "results": [{"gpu_id": "3", "status": status, **more}]}
+        return "Successfully ran\n" + json.dumps({"DCGM Diagnostic": {"test_categories": [{"tests": [test]}]}})
+
+    assert accept.diagnosis_faults(of("Pass")) == ""
+    failed = of("Fail", warnings=[{"warning": "bandwidth is low"}])
+    assert accept.diagnosis_faults(failed) == "PCIe of GPU 3: bandwidth is low"
+
+
+def test_a_node_without_its_tools_says_so(measure: Measure, stand_in: StandIn) -> None:
+    stand_in("nvidia-smi", "echo 'no devices'; exit 9")
+    stand_in("dmesg", "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1")
+    tests = "gpu_count,gpu_ecc,gpu_xid,gpu_matrix,dcgm_1"
+    values, missed = measure("node", "--nodes=n1", "--gpus=8", f"--tests={tests}", "--xids=79")
+    assert values == []
+    assert missed == {
+        "gpu_count": "nvidia-smi ended with 9: no devices",
+        "gpu_ecc": "nvidia-smi ended with 9: no devices",
+        "gpu_xid": "dmesg ended with 1: dmesg: read kernel buffer failed: Operation not permitted",
+        "gpu_matrix": "accept_container names no image with PyTorch",
+        "dcgm_1": "dcgmi is not installed",
+    }
+
+
+def test_a_program_that_hangs_is_ended(accept: ModuleType, stand_in: StandIn) -> None:
+    stand_in("nvidia-smi", "sleep 100")
+    with pytest.raises(accept.MeasureError, match="nvidia-smi gave no answer in 0 s"):
+        accept.run(["nvidia-smi"], 0.2)
+
+
+# -- nccl-tests ------------------------------------------------------------------------------------------------------
+
+GUIDE = """\
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     8388608        131072     float    none      -1    349.2   24.02   22.52    N/A    347.0   24.18   22.67    N/A
+  4294967296      67108864     float    none      -1    21511  199.67  187.19    N/A    21493  199.83  187.34    N/A
+  8589934592     134217728     float    none      -1    42783  200.78  188.23    N/A    42777  200.81  188.26    N/A
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 126.358
+#
+"""
+"""Three rows of the table in guide 003."""
+
+
+def test_the_largest_size_counts_and_not_the_average(accept: ModuleType) -> None:
+    assert accept.read_nccl_tests(GUIDE) == (8589934592, 188.23)
+
+
+def test_a_table_with_the_number_of_the_task_before_each_line(accept: ModuleType) -> None:
+    text = "".join(f" 0: {line}\n" for line in GUIDE.splitlines())
+    assert accept.read_nccl_tests(text) == (8589934592, 188.23)
+
+
+def test_a_table_with_wrong_values_is_none(accept: ModuleType) -> None:
+    with pytest.raises(accept.MeasureError, match="3 wrong values"):
+        accept.read_nccl_tests(GUIDE.replace("values : 0 OK", "values : 3 FAILED"))
+    with pytest.raises(accept.MeasureError, match="no table"):
+        accept.read_nccl_tests("# Avg bus bandwidth    : 126.358\n")
+
+
+def test_collectives_of_a_node_by_nccl_tests(measure: Measure, tmp_path: Path) -> None:
+    program = tmp_path / "all_reduce_perf"
+    program.write_text(f"#!/bin/sh\necho \"$@\" >{tmp_path}/said\ncat <<'E'\n{GUIDE}E\n")
+    program.chmod(0o755)
+    tests = "--tests=all_reduce_node,gpu_matrix"
+    (value,), missed = measure("node", "--nodes=n1", "--gpus=8", tests, f"--nccl-tests={tmp_path}")
+    assert (value.test, value.value, value.size) == ("all_reduce_node", 188.23, 8589934592)
+    assert (tmp_path / "said").read_text().split()[-2:] == ["-g", "8"]
+    assert [*missed] == ["gpu_matrix"]
+
+
+def test_collectives_of_a_pair_by_srun(measure: Measure, stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in("srun", f"echo \"$@\" >{tmp_path}/said\ncat <<'E'\n{GUIDE}E")
+    stand_in("nvidia-smi", "echo 580.159.04; echo 580.159.04")
+    words = ["--nodes=n1,n2", "--gpus=8", "--tests=all_gather_pair", "--nccl-tests=/nccl", "--image=i.sqsh"]
+    (value,), missed = measure("pair", *words, "--runtime=pyxis")
+    assert (value.nodes, value.value, value.driver, value.image) == (("n1", "n2"), 188.23, "580.159.04", "i.sqsh")
+    said = (tmp_path / "said").read_text()
+    assert "--ntasks=16 --ntasks-per-node=8 --overlap --mpi=pmix --container-image=i.sqsh" in said
+    assert "/nccl/all_gather_perf -b 1G -e 8G" in said
+    assert missed == {}
+
+
+def test_gpus_by_pytorch_in_a_container(measure: Measure, stand_in: StandIn, tmp_path: Path) -> None:
+    line = '{"test": "gpu_matrix", "value": 650.1, "unit": "TFLOP/s", "nodes": [], "gpu": 0, "size": 1, "text": "",'
+    stand_in("apptainer", f'echo "$@" >{tmp_path}/said; echo NOTE; echo \'{line} "hardware": "x", "job": 3}}\'')
+    words = ["--nodes=n1", "--gpus=1", "--tests=gpu_matrix,host_to_gpu", "--image=torch.sif", "--runtime=apptainer"]
+    (value,), _missed = measure("node", *words)
+    assert (value.test, value.value, value.gpu, value.hardware, value.job) == ("gpu_matrix", 650.1, 0, "m", 17)
+    assert (tmp_path / "said").read_text().startswith("exec --nv --bind=")
+
+
+# -- disks, processors, network --------------------------------------------------------------------------------------
+
+
+def test_a_disk(
+    measure: Measure, stand_in: StandIn, tmp_path: Path, accept: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accept, "FILE", 1 << 20)
+    stand_in("fio", f"cat {tmp_path}/$3.json")
+    for way in ("write", "read"):
+        (tmp_path / f"--rw={way}.json").write_text(f"note: both iodepth\n{recorded(f'fio-{way}.json')}")
+    tests = "--tests=disk_write_local,disk_read_local"
+    values, missed = measure("node", "--nodes=n1", tests, f"--disk={tmp_path}")
+    assert [value.test for value in values] == ["disk_write_local", "disk_read_local"]
+    assert all(value.value > 1 and value.size == 1 << 20 for value in values)
+    assert missed == {}
+    assert not [*tmp_path.glob(".slurm-accept-*")]
+
+
+def test_a_file_system_past_whose_cache_nobody_writes(accept: ModuleType, stand_in: StandIn, tmp_path: Path) -> None:
+    refuses = "echo 'fio: looks like your file system does not support direct=1/buffered=0' >&2; exit 1"
+    stand_in("fio", f'case "$*" in *--direct=1*) {refuses};; esac; cat {RECORDED}/fio-write.json')
+    assert accept.fio(str(tmp_path), "write") > 1
+
+
+def test_a_full_disk(
+    measure: Measure, stand_in: StandIn, tmp_path: Path, accept: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in("fio", "exit 1")
+    monkeypatch.setattr(accept, "FILE", 1 << 60)
+    _values, missed = measure("node", "--nodes=n1", "--tests=disk_write_local", f"--disk={tmp_path}")
+    assert "MiB free, and needs" in missed["disk_write_local"]
+
+
+def test_hpcc(accept: ModuleType) -> None:
+    found = accept.read_hpcc(recorded("hpccoutf.txt"))
+    assert found == {"StarDGEMM_Gflops": pytest.approx(4.79807), "StarSTREAM_Triad": pytest.approx(70.5372)}
+    with pytest.raises(accept.MeasureError, match="computes wrongly"):
+        accept.read_hpcc(recorded("hpccoutf.txt").replace("Success=1", "Success=0"))
+
+
+def test_processors_by_hpcc(measure: Measure, stand_in: StandIn, accept: ModuleType) -> None:
+    stand_in("hpcc", "exit 1")
+    stand_in("mpirun", f'cat hpccinf.txt >&2; test -n "$SLURM_JOB_ID" && exit 3; cp {RECORDED}/hpccoutf.txt .')
+    values, missed = measure("node", "--nodes=n1", "--tests=stream,dgemm")
+    assert missed == {}
+    cores = accept.count_cores()
+    assert {value.test: value.value for value in values} == {
+        "stream": pytest.approx(70.5372 * cores, rel=1e-4),
+        "dgemm": pytest.approx(4.79807 * cores, rel=1e-4),
+    }
+
+
+def test_iperf3(accept: ModuleType) -> None:
+    assert accept.read_iperf3(recorded("iperf3.json")) == pytest.approx(13.98, rel=1e-3)
+    with pytest.raises(accept.MeasureError, match="iperf3: unable to connect to server: Connection refused"):
+        accept.read_iperf3(recorded("iperf3-refused.json"))
+
+
+def test_the_slower_direction_of_a_network_counts(measure: Measure, stand_in: StandIn, tmp_path: Path) -> None:
+    answers = {way: json.dumps({"end": {"sum_received": {"bits_per_second": rate}}}) for way, rate in WAYS.items()}
+    stand_in("srun", "exec sleep 60")
+    # Its first connection is refused, since the server has not started yet.
+    refused = f"test -e {tmp_path}/up || {{ echo x >{tmp_path}/up; cat {RECORDED}/iperf3-refused.json; exit 1; }}"
+    way = f"case \"$*\" in *--reverse*) echo '{answers['back']}';; *) echo '{answers['there']}';; esac"
+    stand_in("iperf3", f"{refused}; {way}")
+    (value,), missed = measure("pair", "--nodes=n1,n2", "--tests=network_tcp")
+    assert (value.value, value.nodes) == (9.4, ("n1", "n2"))
+    assert missed == {}
+
+
+WAYS = {"there": 23.1e9, "back": 9.4e9}
+
+
+def test_a_server_that_does_not_start(measure: Measure, stand_in: StandIn) -> None:
+    stand_in("srun", "echo 'srun: error' >&2; exit 1")
+    stand_in("iperf3", f"sleep 0.5; cat {RECORDED}/iperf3-refused.json; exit 1")
+    _values, missed = measure("pair", "--nodes=localhost,127.0.0.1", "--tests=network_tcp")
+    assert missed["network_tcp"] == "the other side has ended with 1"
+
+
+PERFTEST = """\
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 8388608    2000             394.21             392.87               0.005854
+---------------------------------------------------------------------------------------
+"""
+"""From perftest's documentation (ib_write_bw --report_gbits)."""
+
+
+def test_rdma(accept: ModuleType, tmp_path: Path) -> None:
+    assert accept.read_perftest(PERFTEST) == 392.87
+    for name, state in {"mlx5_0": "4: ACTIVE\n", "mlx5_1": "1: DOWN\n"}.items():
+        (tmp_path / name / "ports/1").mkdir(parents=True)
+        (tmp_path / name / "ports/1/state").write_text(state)
+    assert accept.rdma_devices(tmp_path) == ["mlx5_0"]
+    assert accept.rdma_devices(tmp_path / "none") == []
+
+
+def test_a_value_that_is_no_number_is_none(accept: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    results = accept.Results(["n1"], frozenset(["stream"]))
+    results.add("stream", float("nan"))
+    results.add("stream", 0.0)
+    results.add("dgemm", 5.0)
+    assert capsys.readouterr().out.splitlines() == [
+        "not measured: stream: the value is nan",
+        "not measured: stream: the value is 0.0",
+    ]
