@@ -161,7 +161,13 @@ def _of_comparison(host: RunHost, answers: Mapping[str, Any]) -> dict[str, list[
     for name, text in comparison.releases(host, answers)["errors"].items():
         add([name], "packages", text)
     add(comparison.access_hosts(host, answers), "files", "files about who may log in are different")
-    for stage, names in comparison.services_with_work(host, answers).items():
+    controllers = {
+        name: records
+        for name, records in comparison.facts_of(answers, "made").items()
+        if name in host["slurm_controllers"]
+    }
+    work = comparison.services_with_work(host, answers) | {"controller": slurmctld.changed_hosts(host, controllers)}
+    for stage, names in work.items():
         what = SERVICES[stage]
         add(names, "services", f"{what} is not known to be as site.yml has left it: a file, a start or a boot since")
     return found

@@ -308,3 +308,11 @@ def test_nodes_without_own_files_need_no_comparison() -> None:
 def test_the_last_lines_of_a_run_say_which_controller_serves(states: dict[str, str], line: str) -> None:
     assert slurmctld.serving_line(two(__slurm_run_ended={"controllers": states})["n1"]) == line
     assert slurmctld.serving_line(two()["n1"]) == ""
+
+
+def test_of_several_controllers_all_are_compared_and_those_without_a_record_have_changed() -> None:
+    head = cluster(slurm_controllers=CONTROLLERS)["head"]
+    records = {"head": {"slurmctld": "as it was"}, "n1": {"munge": "another record"}}
+    assert slurmctld.hosts_with_work(head, records) == CONTROLLERS
+    assert slurmctld.changed_hosts(head, records) == ["n1"]
+    assert slurmctld.changed_hosts(head, {"n1": records["n1"]}) == ["n1"]
