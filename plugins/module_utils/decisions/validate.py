@@ -67,11 +67,17 @@ def table(host: RunHost) -> list[str]:
     return [*lines, *updates.report(host)]
 
 
+NO_RECORDS = (
+    "The cluster has a database host, but slurmctld records no jobs there. Check AccountingStorageType in slurm.conf."
+)
+
+
 def failure(host: RunHost) -> str:
-    """Which jobs have not ended as expected, and what to do; empty if all have."""
+    """Which jobs have not ended as expected, or have no record in accounting, and what to do; empty if all is well."""
     found = result(host)
     if found["ok"]:
-        return ""
+        recorded = host["__validate_run"].get("accounting") or not host["slurm_database"]
+        return "" if recorded else NO_RECORDS
     names = ", ".join(job["name"] for job in found["jobs"] if not job["ok"])
     text = f"These jobs did not end as expected: {names}. The table above and {host['validate_report_dir']} say why."
     return " ".join([text, *found["remedies"], DOCTOR] if found["remedies"] else [text])

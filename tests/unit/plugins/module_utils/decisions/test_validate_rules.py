@@ -75,6 +75,12 @@ def test_a_failure_names_the_jobs_and_the_remedies() -> None:
     assert validate.failure(after(DRAINED, validate_may_wait=["unavailable"])) == ""
 
 
+def test_jobs_without_a_record_in_accounting_are_a_failure_where_there_is_a_database() -> None:
+    unrecorded = {"__validate_run": {"jobs": [PASSED], "accounting": False}}
+    assert validate.failure(host_with(**unrecorded)) == validate.NO_RECORDS
+    assert validate.failure(host_with(**unrecorded, slurm_database="")) == ""
+
+
 def test_a_failure_without_a_known_cause_needs_no_doctor() -> None:
     said = validate.failure(after({**PASSED, "status": "failed", "message": "exit code 1"}))
     assert said == "These jobs did not end as expected: all/n1. The table above and /report say why."
