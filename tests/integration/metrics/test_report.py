@@ -272,7 +272,8 @@ def test_a_proxy_names_the_users(lab: Lab, site: Callable[..., Lab]) -> None:
     run(site(key))
 
     def ask(path: str, user: str) -> str:
-        return lab.script(HOST, f"python3 - https://{ADDRESS}{path} '{user}'", AS_PROXY.encode()).decode().strip()
+        answer = lab.script(HOST, f"python3 - https://{ADDRESS}{path} '{user}'", AS_PROXY.encode())
+        return str(answer.decode().strip())
 
     asked = [ask("/", "bob"), ask("/admin/", "bob"), ask("/admin/", "alice"), ask("/", "")]
     assert asked == ["200", "403", "200", "403"]
