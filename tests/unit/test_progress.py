@@ -419,7 +419,7 @@ def test_ansible_runner_has_its_events_and_the_same_lines(tmp_path: Path) -> Non
 # -- site.yml ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.once
+@pytest.mark.rare  # 38 s; scenario default counts the lines of a converged cluster
 def test_site_on_many_hosts_that_have_all(tmp_path: Path) -> None:
     """Stand-ins that lack everything, so that each stage has hosts: a converged cluster has fewer stages."""
     model = cluster()
