@@ -47,7 +47,7 @@ class AcceptanceTest:
     container: bool = False
     """Whether the container that the site names can do it in their place."""
     shared: bool = False
-    """Whether nodes use the same thing at the same time, so that one is blamed only beside controls."""
+    """Whether nodes use the same thing at the same time, so that one is blamed only if controls were measured too."""
     seconds: int = 1
     """How long it takes on a node or pair, about."""
 

@@ -53,7 +53,7 @@ LEAST_CONTROLS = 3
 """Controls of which the median is taken as the change of all between two jobs."""
 
 MOST_CONTROLS = 8
-"""Nodes that are measured again beside those that were slow."""
+"""Nodes that are measured again together with those that were slow."""
 
 SPREADS_OF_JOBS = 6.0
 """Spreads between the jobs of the same unit by which a value has to be worse to mean anything."""

@@ -32,7 +32,7 @@ MOST_ROUNDS = 8
 """Rounds of a run: the first one, and those that find out whose fault it is. Few nodes need the most."""
 
 START = 900
-"""Seconds that a job has beside its tests: for prologs, the download of an image, programs that a slow node runs."""
+"""Seconds of a job besides its tests: for prologs, the download of an image, programs that a slow node runs."""
 
 SLOW = 5
 """How many times longer than usual a test may take."""
@@ -163,7 +163,7 @@ def kinds(places: Iterable[NodePlace]) -> list[list[NodePlace]]:
 
 
 def next_tasks(number: int, judgement: Judgement, places: Iterable[NodePlace]) -> list[Task]:
-    """The tasks of a later round: what was slow, beside controls, and the pairs that tell whose fault it is."""
+    """The tasks of a later round: what was slow, together with controls, and the pairs that tell whose fault it is."""
     known = {place.name for place in places}
     tests: dict[str, list[str]] = {}
     for wanted in (judgement.again, judgement.controls):

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Rules of playbook report: what the page says of hosts, and what is asked on the serving controller.
 
-A difference is what site.yml would change or refuse. It is told by the rules of site.yml itself, from the same facts.
+A difference is what site.yml would change or refuse. The rules of site.yml itself say it, from the same facts.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def pending(host: RunHost) -> list[Row] | None:
 
 
 def backups(host: RunHost) -> list[Row]:
-    """The hosts that save, and what is wrong with their last backup."""
+    """The hosts that save, and the faults of their last backup."""
     answers = comparison.all_answers(host)
     return [
         {"host": name, "finished": None, "ok": not text, "text": text}

@@ -228,8 +228,8 @@ def hosts_with_work(host: RunHost, records: Mapping[str, Mapping[str, str]]) -> 
 def changed_hosts(host: RunHost, records: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The controllers on which slurmctld is not known to be as the last run has left it.
 
-    A run compares all of several controllers. What it has left there is told by the record of slurm_service, which ends
-    with another start, and with a change of a file.
+    A run compares all of several controllers. The record of slurm_service says what it has left there: it ends with
+    another start, and with a change of a file.
     """
     found = hosts_with_work(host, records)
     return [name for name in found if len(host["slurm_controllers"]) == 1 or "slurmctld" not in records[name]]

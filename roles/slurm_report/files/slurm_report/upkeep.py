@@ -342,7 +342,7 @@ class Check(NamedTuple):
 
 
 def _judged(title: str, wrong: str, good: str, link: str, state: str = "bad") -> Check:
-    """A check with what is wrong, or else what is good."""
+    """A check with its fault, or else its good result."""
     return Check(title, state if wrong else "good", wrong or good, link)
 
 
