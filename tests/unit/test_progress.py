@@ -171,9 +171,9 @@ class Runs:
         return str(self.directory / "play.yml")
 
     def environment(self, **variables: str) -> dict[str, str]:
-        """The environment of a run."""
+        """The environment of a run. Whoever runs the tests may want no colours (NO_COLOR)."""
         return {
-            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            **{name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "NO_COLOR"))},
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "ANSIBLE_INVENTORY_ENABLED": "yaml",
             "ANSIBLE_HOST_KEY_CHECKING": "False",
