@@ -360,6 +360,7 @@ def test_colours_at_a_terminal(runs: Runs) -> None:
         assert "\x1b" not in output
 
 
+@pytest.mark.once
 def test_a_long_task_and_its_end_at_a_terminal(runs: Runs) -> None:
     command = "sleep {{ 13 if inventory_hostname == 'h2' else 0 }}"
     output = runs.at_terminal([task("command", command, changed_when=False)], NO_COLOR="1")
