@@ -13,7 +13,8 @@ from lab import ROOT, Lab
 
 DOCUMENTS = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/admin/*.md")))
 
-_COMMAND = re.compile(r"ansible-playbook gpucluster\.slurm\.(?:[^`\n\\]|\\\n)*")
+_COMMAND = re.compile(r"(?:^ *|`)(ansible-playbook gpucluster\.slurm\.(?:[^`\n\\]|\\\n)*)", re.MULTILINE)
+"""At the beginning of a line, or of a quotation; within a line it is a part of an output."""
 
 
 def commands(*documents: str) -> list[str]:
