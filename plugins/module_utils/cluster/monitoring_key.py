@@ -63,10 +63,8 @@ def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[s
     if found in (None, "", {}):
         return {}
     problems = len(checker.problems)
-    if isinstance(found, str):
-        found = {"host": found}
-    if not isinstance(found, Mapping):
-        checker.problem("monitoring", f"found {shown(found)}, allowed: a host, or a mapping with {MONITORING.allowed}")
+    found = checker.host_or_mapping(MONITORING, "monitoring", found)
+    if not found:
         return {}
     # The variable has every key, without a value where the cluster file has none.
     found = {key: value for key, value in found.items() if value not in (None, "", [])}

@@ -66,10 +66,8 @@ def check(checker: Checker, found: Any) -> dict[str, Any]:
     if found in (None, "", {}):
         return {}
     problems = len(checker.problems)
-    if isinstance(found, str):
-        found = {"host": found}
-    if not isinstance(found, Mapping):
-        checker.problem("report", f"found {shown(found)}, allowed: a host, or a mapping with {REPORT.allowed}")
+    found = checker.host_or_mapping(REPORT, "report", found)
+    if not found:
         return {}
     # The variable has every key, without a value where the cluster file has none.
     found = {key: value for key, value in found.items() if value not in (None, "", [], {})}

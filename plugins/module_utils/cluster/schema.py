@@ -730,6 +730,15 @@ class Checker:
         """A key of the cluster file by the name that the user gave it: `nodes[1]`, or `slurm_nodes[1]`."""
         return _FIRST.sub(lambda match: self._names.get(match[0], match[0]), key, count=1)
 
+    def host_or_mapping(self, kind: Kind, key: str, found: Any) -> Mapping[str, Any]:
+        """The value of a key that is a host or a mapping with a host, as a mapping; empty if it is neither."""
+        if isinstance(found, str):
+            return {"host": found}
+        if isinstance(found, Mapping):
+            return found
+        self.problem(key, f"found {shown(found)}, allowed: a host, or a mapping with {kind.allowed}")
+        return {}
+
     def check(self, kind: Kind, key: str, found: Any) -> dict[str, Any]:
         """Check a mapping and return its valid part. Keys without a value are treated as missing."""
         if not isinstance(found, Mapping):
