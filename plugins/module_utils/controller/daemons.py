@@ -67,6 +67,9 @@ REFUSED = re.compile(r"Low (CPUs|RealMemory|TmpDisk|socket)|gres/")
 SEEKING = 40
 """Seconds in which a standby that is told to take over serves."""
 
+IS_ACTIVE = {0: True, 3: False, 4: False}
+"""What the exit status of `systemctl is-active` means (systemctl(1)). With another one it had no answer."""
+
 DATABASE = {
     "accountingstoragebackuphost",
     "accountingstoragehost",
@@ -149,8 +152,11 @@ class Daemon:
         return match[0]
 
     def active(self) -> bool:
-        """Whether systemd runs it."""
-        return run(["systemctl", "is-active", "--quiet", self.name]).status == 0
+        """Whether systemd runs it. Raises ConfigError if systemd does not say it."""
+        answer = run(["systemctl", "is-active", self.name])
+        if answer.status not in IS_ACTIVE:
+            raise ConfigError(f"systemd does not say whether {self.name} runs: {answer.message}")
+        return IS_ACTIVE[answer.status]
 
     def main_process(self) -> int:
         """The number of its main process; 0 if systemd does not run it."""

@@ -444,6 +444,14 @@ def test_a_port_that_another_process_has_is_refused(stand_in: StandIn, port: int
     assert f"(process {os.getpid()}) listens on this host, allowed: a free port" in str(error.value)
 
 
+def test_a_daemon_has_not_ended_because_systemd_does_not_answer(stand_in: StandIn) -> None:
+    """Else it would be started, and its files taken back."""
+    stand_in("systemctl", "echo 'Failed to connect to system scope bus: Connection timed out' >&2; exit 1")
+    daemon = Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0})))
+    with pytest.raises(ConfigError, match=r"^systemd does not say whether slurmdbd runs: Failed to connect .* out$"):
+        daemon.active()
+
+
 def test_a_start_is_not_refused_for_failures_before(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in("systemctl", f"echo $* >>{tmp_path}/asked")
     Slurmdbd(cast(Any, SimpleNamespace(params={"patience": 0}))).act("restart", Configuration())
@@ -472,7 +480,7 @@ def test_a_directory_that_its_user_cannot_create_is_an_error(stand_in: StandIn) 
     )
 
 
-NOT_RUNNING = "[ $1 != is-active ] && echo 0"
+NOT_RUNNING = "[ $1 = is-active ] && exit 3; echo 0"
 
 
 @pytest.mark.parametrize(("protocol", "refused"), [("11520", True), ("10752", False), ("NULL", False), ("", False)])
