@@ -273,6 +273,7 @@ import signal
 import socket
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -533,18 +534,38 @@ def choose_action(daemon: Daemon, old: Configuration, plan: Sequence[Step]) -> s
     return "restart" if restart else "reconfigure"
 
 
-def apply(daemon: Daemon, plan: Plan, action: str) -> list[str]:
+def act_and_wait(daemon: Daemon, action: str, configuration: Configuration) -> list[str]:
+    """Do an action on the daemon, and wait until it answers. Returns messages. Raises ConfigError.
+
+    slurmctld 24.11 before 24.11.6 can stop to answer for good when it reconfigures (CHANGELOG/slurm-24.11.md of Slurm).
+    A restart mends that, and ends no job. With many nodes slurmctld may only answer later than scontrol waits.
+    """
+    if action != "reconfigure":
+        daemon.act(action, configuration)
+        daemon.wait(configuration)
+        return []
+    try:
+        with suppress(NotYetError):
+            daemon.act(action, configuration)
+        daemon.wait(configuration)
+    except NotYetError:
+        daemon.act("restart", configuration)
+        daemon.wait(configuration)
+        return [f"{daemon.name} did not answer after scontrol reconfigure, so it was restarted. That ends no job"]
+    return []
+
+
+def apply(daemon: Daemon, plan: Plan, action: str) -> tuple[list[str], list[str]]:
     """Put the wanted files in force, or restore those before.
 
-    Returns the nodes that could be reached before. Raises ConfigError.
+    Returns the nodes that could be reached before, and messages. Raises ConfigError.
     """
     old, new = plan.present.configuration, plan.new
     before = daemon.before(old)
     write(plan.files)
     kept_files.remove_files(plan.present.directory, plan.present.gone)
     try:
-        daemon.act(action, new)
-        daemon.wait(new)
+        messages = act_and_wait(daemon, action, new)
         daemon.verify(new, plan.steps, before)
     except (ConfigError, ValueError) as error:
         if isinstance(error, NotYetError) and not daemon.interruptible:
@@ -552,7 +573,7 @@ def apply(daemon: Daemon, plan: Plan, action: str) -> list[str]:
         outcome = roll_back(daemon, plan, action)
         daemon.resume(old, before)
         raise ConfigError(f"{error}\n{outcome}") from None
-    return sorted(before.nodes)
+    return sorted(before.nodes), messages
 
 
 def roll_back(daemon: Daemon, plan: Plan, action: str) -> str:
@@ -694,8 +715,8 @@ def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:
     daemon.check_others(plan.new, plan.steps)
     if present.foreign:
         kept_files.keep_found(present.directory)
-    nodes = apply(daemon, plan, action)
-    messages = daemon.resume_corrected(plan.new, plan.steps, kept_files.find_program_time())
+    nodes, messages = apply(daemon, plan, action)
+    messages += daemon.resume_corrected(plan.new, plan.steps, kept_files.find_program_time())
     starts_as_before = plan.at_start is None or read_at_start(old, "slurmd", plan.version) == plan.at_start
     if nodes and daemon.conf in present.texts and not starts_as_before:
         kept_files.keep_previous_files(present.texts, nodes)

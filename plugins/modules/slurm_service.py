@@ -205,6 +205,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import
     temporary_file,
     write,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.journal import read_journal_end
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.load_times import read_load_time, write_load_time
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import PATHS, run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
@@ -359,8 +360,7 @@ def act(module: AnsibleModule, action: str) -> None:
         journal, lost = "", list[str]()
         if action in ("start", "restart"):
             lost = unreachable(module.params["servers"])
-            read_journal = ["journalctl", "--no-pager", "--output=cat", "--lines=15", f"--unit={name}"]
-            journal = module.run_command(read_journal)[1]
+            journal = read_journal_end(name, 15)
         raise ServiceError("\n".join([*lost, f"{' '.join(command)}: {(stderr or stdout).strip()}", journal]).strip())
     if action == "reload":
         # The time before the command, so that a file that is written meanwhile needs another reload.

@@ -134,6 +134,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_comm
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import Directories, Directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import processes, served_steps
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.journal import read_journal_end
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import (
     REQUIRED_PATH,
     REQUIRED_TEXT,
@@ -382,8 +383,7 @@ class Work:
             run(["systemctl", "reset-failed", "--", mount["unit"]])
             answer = run(["systemctl", "start", "--", mount["unit"]], seconds=LIMIT)
             if answer.status:
-                journal = ["journalctl", "--no-pager", "--output=cat", "--lines=4", f"--unit={mount['unit']}"]
-                error = " ".join(run(journal).output.split())
+                error = " ".join(read_journal_end(mount["unit"], 4).split())
                 failed.append(f"{mount['path']} cannot be mounted from {mount['source']}: {error or answer.message}")
         if failed:
             raise StorageError("; ".join(failed))

@@ -54,6 +54,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_
     start_on_trial,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.journal import read_journal_end
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.load_times import write_load_time
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
@@ -66,6 +67,12 @@ REFUSED = re.compile(r"Low (CPUs|RealMemory|TmpDisk|socket)|gres/")
 
 SEEKING = 40
 """Seconds in which a standby that is told to take over serves."""
+
+UNIT_SECONDS = 300
+"""Seconds for a start or a restart: systemd kills a daemon that does not stop in TimeoutStopSec, 90 s."""
+
+UNANSWERED = re.compile(r"no answer in|timed out|Unable to contact slurm controller|Zero Bytes were transmitted")
+"""Errors of scontrol if slurmctld does not answer (src/common/slurm_errno.c)."""
 
 IS_ACTIVE = {0: True, 3: False, 4: False}
 """What the exit status of `systemctl is-active` means (systemctl(1)). With another one it had no answer."""
@@ -171,10 +178,6 @@ class Daemon:
         """Why it does not answer; empty if that is not known."""
         return ""
 
-    def read_log_end(self) -> str:
-        """The end of its log."""
-        return run(["journalctl", "--no-pager", "--output=cat", "--lines=8", f"--unit={self.name}"]).output
-
     def act(self, action: str, configuration: Configuration) -> None:
         """Start, restart or reconfigure it.
 
@@ -187,19 +190,22 @@ class Daemon:
             self._act("reconfigure")  # which hands the files to the other hosts
 
     def _act(self, action: str) -> None:
-        """Run the command of an action. Raises ConfigError."""
+        """Run the command of an action. Raises ConfigError; NotYetError if slurmctld does not answer it."""
         command = ["scontrol", "reconfigure"] if action == "reconfigure" else ["systemctl", action, self.name]
         if action != "reconfigure":
             # Its failures before may have reached the unit's limit of starts, which is not meant for this one.
             run(["systemctl", "reset-failed", self.name])
         before = time.time()
-        answer = run(command)
+        answer = run(command, seconds=UNIT_SECONDS)
         if not answer.status and action == "reconfigure":
             # A standby whose files are newer than what it has read is restarted; this one may become a standby.
             write_load_time(self.name, before)
-        if answer.status:
-            log = "" if action == "reconfigure" else self.read_log_end()
-            raise ConfigError(f"{' '.join(command)} failed: {answer.message}\n{log}".strip())
+        if not answer.status:
+            return
+        message = f"{' '.join(command)} failed: {answer.message}"
+        if action != "reconfigure":
+            raise ConfigError(f"{message}\n{read_journal_end(self.name, 8)}".strip())
+        raise NotYetError(message) if UNANSWERED.search(answer.message) else ConfigError(message)
 
     def wait(self, configuration: Configuration) -> None:
         """Wait until it answers. Raises ConfigError if it has ended, NotYetError if it does not in time."""
@@ -211,7 +217,8 @@ class Daemon:
         deadline = time.monotonic() + timeout
         while not answers():
             if not self.active():
-                raise ConfigError(f"{self.name} ended after its start. The end of its log:\n{self.read_log_end()}")
+                log = read_journal_end(self.name, 8)
+                raise ConfigError(f"{self.name} ended after its start. The end of its log:\n{log}")
             if time.monotonic() > deadline:
                 reason = self.silence(configuration)
                 raise NotYetError(f"{self.name} does not answer after {timeout} s{reason and f' ({reason})'}")

@@ -123,6 +123,14 @@ SITE_FILES = {
         function slurm_job_modify(job, record, partitions, user) return slurm.SUCCESS end
     """,
 }
+# slurmctld 24.11 before 24.11.6 can stop to answer when it reconfigures. Here its new process is halted.
+PROCESS = "$(systemctl show -P MainPID slurmctld)"
+HALT = (
+    f"systemd-run --collect --quiet sh -c 'old={PROCESS}; while new={PROCESS}; [ $new = $old ]; do :; done; "
+    "kill -STOP $new'"
+)
+
+
 WITH_SITE_FILES = {"KillWait=30": "KillWait=30\nTopologyPlugin=topology/tree\nJobSubmitPlugins=lua"}
 
 
@@ -155,6 +163,11 @@ def refusals(files: Files) -> Iterator[Task]:
 def changes(files: Files, job: str) -> Iterator[Task]:
     """Tasks with changes that are applied. After each: a new job, the running job, and a value in force."""
     then = f"timeout 180 srun hostname; squeue -h -j {job} -o '%T %r'; scontrol show config | grep KillWait"
+    yield shell("halt the next slurmctld", HALT)
+    silent = {"files": edited(files, {"KillWait=30": "KillWait=83"}), "patience": 5}
+    yield task("silent", "slurm_config", silent)
+    yield shell("silent, then", then)
+    yield change("after the silent one", files)
     for name, (replaced, _needs, _action) in NEEDS.items():
         yield from each_mode(name, "slurm_config", {"files": edited(files, replaced)})
         yield shell(f"{name}, then", then)
@@ -227,6 +240,13 @@ def test_a_change_of_each_class(results: Results, name: str) -> None:
     # Role slurmd restarts its daemon when that changes.
     assert done["read_at_start"] == results["back"]["read_at_start"]
     assert results[f"{name}, then"]["stdout_lines"][:2] == [HOST, "RUNNING None"]
+
+
+def test_a_slurmctld_that_is_silent_after_its_reconfigure_is_restarted(results: Results) -> None:
+    silent = results["silent"]
+    assert silent["actions"] == ["reconfigure"]
+    assert "slurmctld did not answer after scontrol reconfigure, so it was restarted" in str(silent["remarks"])
+    assert results["silent, then"]["stdout_lines"] == [HOST, "RUNNING None", "KillWait                = 83 sec"]
 
 
 def test_files_of_the_site_come_and_go(results: Results) -> None:

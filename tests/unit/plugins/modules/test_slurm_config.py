@@ -281,12 +281,15 @@ def test_what_a_daemon_needs(daemon: str, key: str, answers: bool, active: bool,
 
 
 class Recorded:
-    """A daemon that records each call and the ClusterName of its configuration. The call `fails` does not work."""
+    """A daemon that records each call and the ClusterName of its configuration.
+
+    The call `fails` does not work, and the first call `silent` has no answer.
+    """
 
     name, conf, interruptible, owner, mode = "slurmctld", "slurm.conf", True, "root", 0o644
 
-    def __init__(self, fails: str = "") -> None:
-        self.fails, self.calls = fails, list[str]()
+    def __init__(self, fails: str = "", silent: str = "") -> None:
+        self.fails, self.silent, self.calls = fails, silent, list[str]()
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any) -> Any:
@@ -294,6 +297,9 @@ class Recorded:
             self.calls.append(" ".join([name, *(c.settings["slurm.conf", "clustername"][1] for c in of)]))
             if self.calls[-1] == self.fails:
                 raise ConfigError("no")
+            if self.calls[-1] == self.silent:
+                self.silent = ""
+                raise NotYetError("no answer")
             return Before({"n1": ("idle", "")}, frozenset())
 
         return call
@@ -325,6 +331,46 @@ def test_each_step_goes_by_the_files_that_are_in_force_then(tmp_path: Path, fail
     # A file that is added or removed takes the same way.
     names = {"slurm.conf", "topology.conf"} if fails else {"slurm.conf", "mpi.conf"}
     assert {file.name for file in tmp_path.iterdir()} == names
+
+
+@pytest.mark.parametrize(
+    ("silent", "calls", "messages"),
+    [
+        ("act old", ["act old", "wait old"], 0),
+        ("wait old", ["act old", "wait old", "act old", "wait old"], 1),
+    ],
+)
+def test_a_slurmctld_that_is_silent_after_its_reconfigure_is_restarted(
+    silent: str, calls: list[str], messages: int
+) -> None:
+    daemon, configuration = Recorded(silent=silent), read({"slurm.conf": "ClusterName=old\n"})
+    assert len(slurm_config.act_and_wait(cast(Daemon, daemon), "reconfigure", configuration)) == messages
+    assert daemon.calls == calls
+
+
+def test_a_restart_without_an_answer_is_an_error() -> None:
+    daemon, configuration = Recorded(silent="wait old"), read({"slurm.conf": "ClusterName=old\n"})
+    with pytest.raises(NotYetError):
+        slurm_config.act_and_wait(cast(Daemon, daemon), "restart", configuration)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("slurm_reconfigure error: Socket timed out on send/recv operation", NotYetError),
+        ("slurm_reconfigure error: Unable to contact slurm controller (connect failure)", NotYetError),
+        ("slurm_reconfigure error: Invalid node name specified", ConfigError),
+    ],
+)
+def test_a_reconfigure_without_an_answer_is_not_a_refusal(
+    stand_in: StandIn, tmp_path: Path, said: str, error: type[ConfigError]
+) -> None:
+    stand_in("scontrol", f"echo '{said}' >&2; exit 1")
+    params = {"directory": str(tmp_path), "patience": 0}
+    with pytest.raises(ConfigError) as raised:
+        Slurmctld(cast(Any, SimpleNamespace(params=params))).act("reconfigure", Configuration())
+    assert type(raised.value) is error
+    assert said in str(raised.value)
 
 
 @pytest.mark.parametrize(
