@@ -344,7 +344,8 @@ class Check:
 
     def series(self) -> list[tuple[str, dict[str, str], float]]:
         """What slurm-gpu-metrics writes now: names, labels and values."""
-        self.root.answer("python3", METRICS)
+        # -I, as in the line that the role writes: next to it is a token.py, which is not Python's.
+        self.root.answer("python3", "-I", METRICS)
         rows = re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", self.root.read(TEXTFILE), re.MULTILINE)
         return [(name, dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)) for name, labels, value in rows]
 
