@@ -100,7 +100,7 @@ def shown(result: dict[str, Any], model: str, with_torch: bool) -> str:
     wrong = [*result["errors"], *result["findings"]]
     wrong += [f"{test} was slow in some jobs" for test in result["again"]]
     if not with_torch:
-        result["missed"].append(f"{', '.join(MEASURED)}: this machine has no PyTorch")
+        result["missed"].append("gpu_matrix: this machine has no PyTorch")
     else:
         wrong += [f"{test} has no value" for test in MEASURED if test not in units]
     figures = []
@@ -116,7 +116,7 @@ def shown(result: dict[str, Any], model: str, with_torch: bool) -> str:
         if peak and middle < LEAST * peak:
             wrong.append(f"{test}: {middle:.4g} {units[test]} are {100 * middle / peak:.0f} % of what is published")
     good = [test for test, right in checks.items() if right]
-    figures.append(f"{len(good)} checks are right: {', '.join(good)}")
+    figures.append(f"{len(good)} checks are right{': ' if good else ''}{', '.join(good)}")
     figures += [f"not measured: {line}" for line in result["missed"]]
     if wrong:
         raise StepError(f"{' | '.join(wrong)}; {'; '.join(figures)}")

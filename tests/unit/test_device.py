@@ -279,7 +279,7 @@ def test_a_fault_that_a_check_finds_fails(parts: dict[str, ModuleType]) -> None:
 
 def test_only_a_machine_without_pytorch_may_lack_its_figures(parts: dict[str, ModuleType]) -> None:
     nothing: dict[str, Any] = {"values": [], "errors": [], "findings": [], "again": [], "floors": {}}
-    assert "gpu_to_host: this machine has no PyTorch" in parts["acceptance"].shown(
+    assert "gpu_matrix: this machine has no PyTorch" in parts["acceptance"].shown(
         {**nothing, "missed": []}, H100, False
     )
     with pytest.raises(
