@@ -183,3 +183,30 @@ class Cluster:
         wanted = [f"--gres={gres}"] if gres else []
         srun = ("srun", "--quiet", "--immediate=20", "--chdir=/tmp", "--mem=0", *wanted)
         return self.root.run(*srun, *command, user=USER, seconds=seconds)
+
+    def batch(self, arguments: list[str], script: str, directory: str, seconds: float) -> tuple[int, str]:
+        """Run a batch job of root to its end. Returns its number and what it has printed.
+
+        Args:
+            directory: where its output `NUMBER.out` is.
+
+        Raises:
+            StepError: it is refused, fails or does not end in time.
+        """
+        number = int(self.root.answer(*arguments, stdin=script).split(";")[0])
+        running = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}
+        wait_for(lambda: self._job_state(number) not in running, seconds, 0.5)
+        state = self._job_state(number)
+        if state != "COMPLETED":
+            self.root.run("scancel", str(number))
+            errors = self.root.read(f"{directory}/{number}.err").strip().split("\n")
+            raise StepError(f"job {number} is {state or 'unknown'}, limit {seconds:.0f} s: {errors[-1]}")
+        text = self.root.read(f"{directory}/{number}.out")
+        self.root.steps.log(text)
+        return number, text
+
+    def _job_state(self, number: int) -> str:
+        """The state of a job; empty if slurmctld does not know it."""
+        query = ("squeue", "--noheader", "--states=all", f"--jobs={number}", "--format=%T")
+        state: str = self.root.run(*query).output.strip()
+        return state

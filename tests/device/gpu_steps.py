@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import acceptance
 import loads
 import machine
 import recording
@@ -94,6 +96,7 @@ class Check:
             take("health check", self.healthy)
             for name in BROKEN:
                 take(f"broken nvidia-smi: {name}", lambda name=name: self.broken(name))
+            take("accept", self.accept)
         finally:
             self.cluster.log_all()
         failed = self.steps.failed()
@@ -140,6 +143,7 @@ class Check:
             "libnvidia-ml": here.has("libnvidia-ml.so"),
             "nvcc": here.nvcc,
             "cuBLAS": here.cublas,
+            "PyTorch": here.torch,
         }
         missing = [name for name, path in found.items() if not path]
         figures = (
@@ -147,7 +151,7 @@ class Check:
             f"{' '.join(path.rpartition('/dev/')[2] for path in here.devices) or 'no device files'}, "
             f"{len(here.libraries)} libraries of the driver, "
             f"nvidia-smi {here.nvidia_smi or 'missing'}, nvcc {here.nvcc or 'missing'}, "
-            f"cuBLAS {here.cublas or 'missing'}"
+            f"cuBLAS {here.cublas or 'missing'}, PyTorch {here.torch or 'missing'}"
         )
         if here.stand_ins:
             return f"stand-ins for the GPU, {figures}"
@@ -344,7 +348,8 @@ class Check:
 
     def series(self) -> list[tuple[str, dict[str, str], float]]:
         """What slurm-gpu-metrics writes now: names, labels and values."""
-        self.root.answer("python3", METRICS)
+        # -I, as in the line that the role writes: next to it is a token.py, which is not Python's.
+        self.root.answer("python3", "-I", METRICS)
         rows = re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", self.root.read(TEXTFILE), re.MULTILINE)
         return [(name, dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)) for name, labels, value in rows]
 
@@ -423,3 +428,41 @@ class Check:
         if status != 1 or "DRAIN" not in node or "DRAIN" in after[2] or after[0] or not responds or not warnings:
             raise StepError(figures)
         return figures
+
+    # -- acceptance ----------------------------------------------------------------------------------------------------
+
+    def accept(self) -> str:
+        """The acceptance program of the collection, in several jobs, and its figures beside published ones."""
+        self.needs_node()
+        gpus, torch = self.needs_facts()["gpus"], self.machine.torch
+        until = min(time.monotonic() + acceptance.SECONDS, self.steps.end - acceptance.RESERVE)
+        image = f"{acceptance.MACHINE}{torch}" if torch else ""
+        directory = f"{acceptance.PLACE}/outputs"
+        given = {"node": NODE, "gpus": len(gpus), "image": image, "directory": directory}
+        job = self.root.collection("accept_job", stdin=given)
+        acceptance.install(self.root, job["program"])
+        self.root.inner(directory).mkdir()
+        if image:
+            self.root.mount_machine(image, acceptance.PLACE)
+        outputs: list[dict[str, Any]] = []
+        took: list[float] = []
+        most = acceptance.JOBS if torch and not self.machine.stand_ins else acceptance.FEWEST
+        # The first job reads PyTorch from the disk, so it takes longest. One that could not end is not begun.
+        while len(outputs) < most and time.monotonic() + max(took, default=0) < until:
+            begun, number, text, why = time.monotonic(), 0, "", ""
+            try:
+                number, text = self.cluster.batch(job["arguments"], job["script"], directory, until - begun)
+            except StepError as error:
+                why = str(error)
+            took.append(time.monotonic() - begun)
+            outputs.append({"task": "", "job": number, "nodes": NODE, "text": text, "why": why})
+            if why:
+                break
+        if not outputs:
+            raise AbsentError("no time is left for a job")
+        given = {"outputs": outputs, "node": NODE, "gpu": gpus[0]["type"], "gpus": len(gpus)}
+        result = self.root.collection("accept_read", stdin=given)
+        lines = "".join(f"{json.dumps(value)}\n" for value in result["values"])
+        (self.steps.out / "accept.jsonl").write_text(self.steps.names.replaced(lines))
+        figures = acceptance.shown(result, gpus[0]["model"], bool(torch))
+        return f"{len(outputs)} jobs of {max(took):.1f} to {min(took):.1f} s; {figures}"

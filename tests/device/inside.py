@@ -1,7 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the collection's own code says, run in the root by Debian's Python.    usage: inside.py facts|gpus|configure
+"""What the collection's own code says, run in the root by Debian's Python.
+
+usage: inside.py facts|gpus|configure|accept_job|accept_read
 
 Input and output are JSON. `check` has mounted the checkout at /collection and runs this program in the root.
 """
@@ -15,18 +17,27 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import yaml
 from ansible.module_utils import basic
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import tasks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, Scope
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.judgement import Options, judge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.published import (
+    PublishedMachine,
+    published_floor,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_values import DATABASE
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.defaults import CGROUP, SLURM, fixed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver, mig
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import batch
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import machine_type
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 
@@ -174,9 +185,63 @@ def _health(environment: Mapping[str, str]) -> None:
     (HEALTH / "health.json").write_text(text)
 
 
+def accept_job(given: Any) -> Any:
+    """The job of accept.yml with the level `quick` that measures the GPUs of this node.
+
+    Args:
+        given: `node`, `gpus` (their number), `image` (of PyTorch; "" without it), `directory` (of the outputs).
+
+    Returns:
+        The words of sbatch, its script, and the path of the program that it runs.
+    """
+    xids = variables("slurm_health/defaults/main.yml")["slurm_health_xids"]
+    site = tasks.Site(
+        image=given["image"], runtime="apptainer", xids=",".join(map(str, xids)), directory=given["directory"]
+    )
+    place = tasks.NodePlace(given["node"], "machine", given["gpus"], "main", cards=given["gpus"])
+    possible = tasks.of_scope(tasks.tests_of(place, "quick", site), Scope.NODE, Scope.GPU)
+    tests = tuple(name for name in possible if name.startswith("gpu_") or TESTS[name].gpus)
+    task = tasks.Task(f"1/node/{place.name}", "node", (place.name,), tests)
+    job = tasks.job_of(task, {place.name: place}, site)
+    return {
+        "arguments": batch.sbatch_arguments(job),
+        "script": batch.batch_script(job),
+        "program": tasks.PROGRAM,
+    }
+
+
+def accept_read(given: Any) -> Any:
+    """What such jobs have measured, read and judged as accept.yml does.
+
+    Args:
+        given: `outputs` (as tasks.read_outputs takes them), `node`, `gpu` (its type), `gpus` (their number).
+
+    Returns:
+        `values`, `missed` and `errors` as lines, `findings` in words, `again` (tests), `floors` (by test).
+    """
+    output = tasks.read_outputs(given["outputs"], {given["node"]: "machine"})
+    machines = {"machine": PublishedMachine(given["gpu"], given["gpus"])}
+    judgement = judge(output.values, options=Options(machines=machines))
+    floors = {value.test: published_floor(machines, "machine", value.test, 1, value.size) for value in output.values}
+    return {
+        "values": [asdict(value) for value in output.values],
+        "missed": tasks.missed_lines(output.missed),
+        "errors": output.errors,
+        "findings": [finding.text for finding in judgement.findings],
+        "again": [*judgement.again],
+        "floors": {test: figure.floor for test, figure in floors.items() if figure},
+    }
+
+
 def main() -> None:
     """Answer one question."""
-    functions = {"facts": facts, "gpus": gpus, "configure": configure}
+    functions = {
+        "facts": facts,
+        "gpus": gpus,
+        "configure": configure,
+        "accept_job": accept_job,
+        "accept_read": accept_read,
+    }
     answer = functions[sys.argv[1]](json.load(sys.stdin))
     print(json.dumps(answer))
 

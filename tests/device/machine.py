@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import glob
+import importlib.metadata
 import os
 import re
 import shutil
@@ -35,6 +36,8 @@ class Machine:
     nvcc: str = ""
     cublas: str = ""
     """Directory of libcublas.so."""
+    torch: str = ""
+    """The release of PyTorch in the Python environment of `check`."""
     driver_files: str = ""
     """Directory in place of /proc/driver, for stand-ins only."""
     stand_ins: bool = False
@@ -92,6 +95,14 @@ def cublas_place(cached: dict[str, str]) -> str:
     return os.path.dirname(paths[0]) if paths else ""
 
 
+def torch_release() -> str:
+    """The release of PyTorch in this Python environment, such as 2.11.0+cu130; empty without it."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def device_files() -> list[str]:
     """NVIDIA's device files, those of MIG included."""
     found = glob.glob("/dev/nvidia*") + glob.glob("/dev/nvidia-caps/*") + glob.glob("/dev/nvidia-caps-imex-channels/*")
@@ -107,6 +118,7 @@ def find() -> Machine:
         devices=device_files(),
         nvcc=program("nvcc"),
         cublas=cublas_place(cached),
+        torch=torch_release(),
     )
 
 

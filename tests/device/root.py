@@ -84,6 +84,27 @@ class Root:
         self.write("/etc/hosts", f"127.0.0.1 localhost {NODE}\n")
         self.answer("ldconfig")
 
+    def mount_machine(self, target: str, *shown: str) -> None:
+        """Show the machine's files below a directory of the root, with these directories at the root's top among them.
+
+        The kernel's file systems there are those of the root, as in a container.
+        """
+        place = self.inner(target)
+        place.mkdir(parents=True)
+        self.steps.answer(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", place])
+        # The root itself lies in the machine's /tmp.
+        (place / "tmp").mkdir()
+        (place / "tmp").chmod(0o1777)
+        own = {path: self.inner(path) for path in ("/dev", "/proc", "/sys", *shown)}
+        others = {entry.path: Path(entry.path) for entry in os.scandir("/") if entry.path not in {*own, "/tmp"}}
+        for path, source in {**others, **own}.items():
+            inner = place / path.lstrip("/")
+            if source.is_symlink():
+                inner.symlink_to(os.readlink(source))
+            elif source.is_dir():
+                inner.mkdir()
+                self.steps.answer(["mount", "--rbind", source, inner])
+
     def bind(self, source: str, target: str) -> None:
         """Show a file or directory of the machine at a path of the root."""
         place = self.inner(target)

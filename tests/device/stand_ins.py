@@ -4,7 +4,7 @@
 """Stand-ins for a GPU, so that `check --stand-ins` runs on a machine without one.
 
 NVIDIA's library and nvidia-smi are those of the lab (tests/integration/stand_in). nvidia-smi also answers what `check`
-asks besides; the programs for loads print figures that are named as those of a stand-in.
+asks besides; the programs for loads print figures that are named as those of a stand-in. PyTorch is stand_in_torch.py.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import os
 import stat
 from pathlib import Path
 
+import acceptance
 from machine import Machine
 from root import COLLECTION, Root
 from steps import StepError, Steps
 
 SOURCES = COLLECTION / "tests/integration/stand_in"
+TORCH = Path(__file__).with_name("stand_in_torch.py")
 GPU = "NVIDIA H100 80GB HBM3"
 UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
 SERIAL = "1650000000001"
@@ -29,7 +31,7 @@ import os, sys
 words = sys.argv[1:]
 answers = {{
     "-q -x": "<nvidia_smi_log><gpu id='00000000:01:00.0'><serial>{SERIAL}</serial>"
-             "<uuid>{UUID}</uuid></gpu></nvidia_smi_log>",
+             "<uuid>{UUID}</uuid></gpu><driver_version>550.00.01</driver_version></nvidia_smi_log>",
     "--help-query-gpu": '"index"\\nZero based index of the GPU.\\n"name" or "gpu_name"\\nThe official product name.\\n',
     "--query-gpu=index,pci.bus_id,name,memory.total,mig.mode.current,driver_version --format=csv,noheader,nounits":
         "0, 00000000:01:00.0, {GPU}, 81559, Disabled, 550.00.01",
@@ -87,6 +89,7 @@ def make(steps: Steps, directory: Path) -> Machine:
         libraries=[str(library)],
         devices=[str(directory / "dev" / name) for name in DEVICES],
         driver_files=str(directory / "driver"),
+        torch="stand-in",
         stand_ins=True,
     )
 
@@ -96,3 +99,4 @@ def install(root: Root) -> None:
     root.write("/etc/nvml-stand-in", f"{GPU}\n")
     root.write("/usr/local/bin/gpu_load", LOAD, 0o755)
     root.write("/opt/cublas/libcublas.so.0", "")
+    root.write(f"{acceptance.PLACE}/python/torch.py", TORCH.read_text())

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from programs import load
+from simulated_acceptance import recorded_noise
 
 pytestmark = pytest.mark.once
 
 DEVICE = Path(__file__).parents[1] / "device"
-NAMES = ("anonymous", "cluster", "loads", "machine", "recording", "root", "steps")
+NAMES = (
+    *("acceptance", "anonymous", "cluster", "inside", "loads", "machine", "recording", "root", "stand_in_torch"),
+    "steps",
+)
 UUID = "GPU-0f3c1a52-77aa-4b1e-9d00-1234567890ab"
 
 
@@ -209,3 +216,125 @@ def test_no_step_begins_after_the_time_of_all(
 def test_fields_of_scontrol(parts: dict[str, ModuleType], name: str, value: str) -> None:
     shown = "NodeName=gpu01 Gres=gpu:h200:1 State=IDLE+DRAIN Reason=health check gpu: 0 of 1 GPUs [root@now]"
     assert parts["cluster"].field(shown, name) == value
+
+
+# -- acceptance --------------------------------------------------------------------------------------------------------
+
+H100 = "NVIDIA H100 80GB HBM3"
+REACHED = {"gpu_memory_bandwidth": 3029.0, "gpu_matrix": 807.0, "host_to_gpu": 54.3, "gpu_to_host": 55.0}
+
+
+def measured(parts: dict[str, ModuleType], changes: dict[str, float], jobs: int = 3, fault: str = "") -> Any:
+    """What the collection makes of jobs on an H100 that printed these values."""
+    outputs = []
+    for job in range(1, jobs + 1):
+        lines = []
+        for test, value in {"gpu_ecc": 0 if fault else 1, **REACHED, **changes}.items():
+            unit = {"gpu_ecc": "ok", "gpu_matrix": "TFLOP/s"}.get(test, "GB/s")
+            line = {"test": test, "value": value, "unit": unit, "nodes": ["gpu01"], "gpu": 0, "size": None, "job": job}
+            more = {"text": fault if unit == "ok" else "", "hardware": "machine", "driver": "", "image": "", "time": 1}
+            lines.append(json.dumps({**line, **more}))
+        lines.append("not measured: dcgm_1: dcgmi is not installed")
+        outputs.append({"task": "", "job": job, "nodes": "gpu01", "text": "\n".join(lines), "why": ""})
+    return parts["inside"].accept_read({"outputs": outputs, "node": "gpu01", "gpu": "h100", "gpus": 1})
+
+
+def test_figures_of_a_gpu_are_shown_with_published_ones(parts: dict[str, ModuleType]) -> None:
+    assert parts["acceptance"].shown(measured(parts, {}), H100, True).split("; ") == [
+        "gpu_memory_bandwidth 3029 GB/s, noise 0.00 % (published 3350)",
+        "gpu_matrix 807 TFLOP/s, noise 0.00 % (published 989.4)",
+        "host_to_gpu 54.3 GB/s, noise 0.00 % (published 64, floor 52)",
+        "gpu_to_host 55 GB/s, noise 0.00 % (published 64, floor 52)",
+        "1 checks are right: gpu_ecc",
+        "not measured: dcgm_1 on gpu01: dcgmi is not installed",
+    ]
+    assert "gpu_matrix 807 TFLOP/s (nothing published)" in parts["acceptance"].shown(
+        measured(parts, {}, jobs=1), "NVIDIA L4", True
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "jobs", "reason"),
+    [
+        ({"gpu_memory_bandwidth": 2300.0}, 3, "gpu_memory_bandwidth: 2300 GB/s are 69 % of what is published"),
+        ({"gpu_matrix": 1500.0}, 3, "gpu_matrix: 1500 TFLOP/s are more than the hardware can do"),
+        ({"gpu_to_host": 50.0}, 3, "to the host: 50 GB/s, 3.8 % less than a published figure: 52 (Azure"),
+        ({"gpu_to_host": 50.0}, 2, "gpu_to_host was slow in some jobs"),
+        ({"gpu_matrix": 0.0}, 3, "job 1 on gpu01: line 3: value: found 0.0, allowed: a number above 0"),
+    ],
+    ids=["slow", "too fast", "under the floor", "few jobs", "no value"],
+)
+def test_a_gpu_that_is_not_as_published_fails(
+    parts: dict[str, ModuleType], changes: dict[str, float], jobs: int, reason: str
+) -> None:
+    with pytest.raises(parts["steps"].StepError) as failed:
+        parts["acceptance"].shown(measured(parts, changes, jobs), H100, True)
+    assert reason in str(failed.value)
+
+
+def test_a_fault_that_a_check_finds_fails(parts: dict[str, ModuleType]) -> None:
+    with pytest.raises(parts["steps"].StepError, match=r"dram_uncorrectable 2.*; 0 checks are right"):
+        parts["acceptance"].shown(measured(parts, {}, fault="dram_uncorrectable 2"), H100, True)
+
+
+def test_only_a_machine_without_pytorch_may_lack_its_figures(parts: dict[str, ModuleType]) -> None:
+    nothing: dict[str, Any] = {"values": [], "errors": [], "findings": [], "again": [], "floors": {}}
+    assert "gpu_matrix: this machine has no PyTorch" in parts["acceptance"].shown(
+        {**nothing, "missed": []}, H100, False
+    )
+    with pytest.raises(
+        parts["steps"].StepError, match=r"gpu_matrix has no value.*not measured: gpu_matrix on gpu01: x"
+    ):
+        parts["acceptance"].shown({**nothing, "missed": ["gpu_matrix on gpu01: x"]}, H100, True)
+
+
+def test_the_values_of_a_check_are_noise_for_the_simulation(parts: dict[str, ModuleType], tmp_path: Path) -> None:
+    """accept.jsonl has a value in each line, in the order of the jobs."""
+    values = measured(parts, {}, jobs=6)["values"]
+    (tmp_path / "accept.jsonl").write_text("".join(f"{json.dumps(value)}\n" for value in values))
+    noise = recorded_noise(tmp_path / "accept.jsonl")
+    assert noise["gpu_matrix"] == [0.0] * 4
+
+
+def test_the_job_is_that_of_the_collection(parts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts["inside"], "COLLECTION", DEVICE.parents[1])
+    job = parts["inside"].accept_job({"node": "gpu01", "gpus": 1, "image": "/pytorch-2", "directory": "/out"})
+    assert {"--exclusive", "--gres=gpu:1", "--mem=0", "--output=/out/%j.out"} <= {*job["arguments"]}
+    words = dict(word.split("=", 1) for word in job["script"].split() if word.startswith("--"))
+    tests = {*words["--tests"].split(",")}
+    assert {*parts["acceptance"].MEASURED, "gpu_count", "gpu_xid", "dcgm_1"} <= tests
+    assert not tests & {"stream", "gpu_to_gpu", "all_reduce_node"}
+    assert (words["--image"], words["--runtime"]) == ("/pytorch-2", "apptainer")
+    assert job["program"] in job["script"]
+
+
+def test_in_place_of_apptainer_the_command_runs_with_the_files_of_a_directory(
+    parts: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    script = parts["acceptance"].runtime("/venv/bin", {"PATH": "/bin", "LD_LIBRARY_PATH": "/driver lib"})
+    (tmp_path / "apptainer").write_text(script)
+    (tmp_path / "chroot").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "chroot").chmod(0o755)
+    words = ["exec", "--nv", "--bind=/a:/a", "/pytorch-2", "python3", "/opt/program", "--tests=x"]
+    command = ["sh", str(tmp_path / "apptainer"), *words]
+    answer = subprocess.run(command, env={"PATH": f"{tmp_path}:/bin"}, capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines() == [
+        "/pytorch-2",
+        *("env", "PATH=/venv/bin:/bin", "LD_LIBRARY_PATH=/driver lib", "PYTHONPATH=/slurm-accept/python"),
+        *("python3", "/opt/program", "--tests=x"),
+    ]
+
+
+def test_the_stand_in_for_pytorch_reaches_its_own_rates(
+    parts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is what the check measures on a machine without a GPU."""
+    torch = parts["stand_in_torch"]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    accept = load("accept/files/slurm-accept")
+    tests = parts["acceptance"].MEASURED
+    assert accept.main(["gpus", f"--tests={','.join(tests)}", "--nodes=n1"]) == 0
+    values = {line["test"]: line["value"] for line in map(json.loads, capsys.readouterr().out.splitlines())}
+    rates = {"gpu_memory_bandwidth": 2 * torch.ON_GPU / 1e9, "gpu_matrix": torch.MATRIX / 1e12}
+    rates |= dict.fromkeys(("host_to_gpu", "gpu_to_host"), torch.TO_HOST / 1e9)
+    assert values == {test: pytest.approx(rate, rel=0.01) for test, rate in rates.items()}

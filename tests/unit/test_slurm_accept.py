@@ -169,7 +169,7 @@ def test_a_diagnosis(accept: ModuleType) -> None:
 def test_a_node_without_its_tools_says_so(measure: Measure, stand_in: StandIn) -> None:
     stand_in("nvidia-smi", "echo 'no devices'; exit 9")
     stand_in("dmesg", "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1")
-    tests = "gpu_count,gpu_ecc,gpu_xid,gpu_matrix,dcgm_1"
+    tests = "gpu_count,gpu_ecc,gpu_xid,gpu_matrix,host_to_gpu,dcgm_1"
     values, missed = measure("node", "--nodes=n1", "--gpus=8", f"--tests={tests}", "--xids=79")
     assert values == []
     assert missed == {
@@ -177,6 +177,7 @@ def test_a_node_without_its_tools_says_so(measure: Measure, stand_in: StandIn) -
         "gpu_ecc": "nvidia-smi ended with 9: no devices",
         "gpu_xid": "dmesg ended with 1: dmesg: read kernel buffer failed: Operation not permitted",
         "gpu_matrix": "accept_container names no image with PyTorch",
+        "host_to_gpu": "accept_container names no image with PyTorch, and nvbandwidth is not installed",
         "dcgm_1": "dcgmi is not installed",
     }
 
@@ -249,6 +250,23 @@ def test_gpus_by_pytorch_in_a_container(measure: Measure, stand_in: StandIn, tmp
     (value,), _missed = measure("node", *words)
     assert (value.test, value.value, value.gpu, value.hardware, value.job) == ("gpu_matrix", 650.1, 0, "m", 17)
     assert (tmp_path / "said").read_text().startswith("exec --nv --bind=")
+
+
+def test_gpus_by_nvbandwidth_without_an_image(measure: Measure, stand_in: StandIn, tmp_path: Path) -> None:
+    """Its memory bandwidth counts each byte once, that of PyTorch when it is read and when it is written."""
+    stand_in("nvbandwidth", f'echo "$@" >{tmp_path}/said; cat {RECORDED}/nvbandwidth.txt')
+    tests = "gpu_memory_bandwidth,host_to_gpu,gpu_to_host,gpu_to_gpu,gpu_matrix"
+    values, missed = measure("node", "--nodes=n1", "--gpus=8", f"--tests={tests}")
+    found = {(value.test, value.gpu): value.value for value in values}
+    assert (found["gpu_memory_bandwidth", 2], found["host_to_gpu", 4]) == (2231.44, 26.19)
+    assert (found["gpu_to_gpu", 0], found["gpu_to_gpu", 6]) == (276.07, 274.89)
+    assert len(values) == 24
+    assert {value.size for value in values} == {1 << 30}
+    assert missed == {
+        "gpu_to_host": "nvbandwidth shows no table of device_to_host_memcpy_ce",
+        "gpu_matrix": "accept_container names no image with PyTorch",
+    }
+    assert (tmp_path / "said").read_text().split()[:3] == ["-b", "1024", "-t"]
 
 
 # -- disks, processors, network --------------------------------------------------------------------------------------

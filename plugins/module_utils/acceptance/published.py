@@ -52,6 +52,10 @@ FIGURES = (
     PublishedFigure("gpu_to_gpu", "h200", 8, 1, None, 335.0, f"{_AZURE}nd96isr_h200_v5.conf (check_gpu_bw)"),
     PublishedFigure("host_to_gpu", "h100", 8, 1, None, 48.0, f"{_AZURE}nd96is_h100_v5.conf (check_gpu_bw)"),
     PublishedFigure("gpu_to_gpu", "h100", 8, 1, None, 335.0, f"{_AZURE}nd96is_h100_v5.conf (check_gpu_bw)"),
+    *(
+        PublishedFigure(test, "h100", 1, 1, None, 52.0, f"{_AZURE}nc40ads_h100_v5.conf (check_cuda_bw)")
+        for test in ("host_to_gpu", "gpu_to_host")
+    ),
     # The source gives 188.7 as what was measured; 5 % less is the tolerance of the test.
     PublishedFigure(
         "all_gather_pair",

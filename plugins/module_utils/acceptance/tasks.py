@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, Scope, of_level
@@ -97,7 +97,8 @@ class Task:
 
 def tests_of(place: NodePlace, level: str, site: Site) -> list[str]:
     """The tests of a level for a node. MIG instances are checked, and not measured: they are no GPUs to compare."""
-    return possible_tests(level, site if place.whole else replace(site, image="", nccl_tests=""), place.cards)
+    names = possible_tests(level, site, place.cards)
+    return [name for name in names if place.whole or not TESTS[name].container]
 
 
 def possible_tests(level: str, site: Site, gpus: int) -> list[str]:
@@ -115,7 +116,8 @@ def _is_possible(name: str, site: Site, gpus: int) -> bool:
         return bool(site.shared if name.endswith("_shared") else site.disk)
     if name.startswith("all_"):
         return bool(site.nccl_tests or (site.image and name.startswith("all_reduce")))
-    return not test.container or bool(site.image)
+    # Whether a node has nvbandwidth is seen there.
+    return not test.container or bool(site.image) or "nvbandwidth" in test.programs
 
 
 def without_means(level: str, site: Site, places: Iterable[NodePlace]) -> list[str]:

@@ -76,3 +76,10 @@ def test_a_figure_of_a_cloud_is_for_its_machine_alone() -> None:
 def test_there_is_one_figure_for_the_same_conditions() -> None:
     keys = [(each.test, each.gpu, each.gpus, each.nodes, each.size, each.platform) for each in published.FIGURES]
     assert len(keys) == len({*keys})
+
+
+def test_copies_of_a_single_h100_have_a_floor_in_both_directions() -> None:
+    """check_cuda_bw of azurehpc-health-checks compares the slower direction."""
+    single = {"m": PublishedMachine("h100", 1)}
+    floors = [published_floor(single, "m", test, 1, GIB) for test in ("host_to_gpu", "gpu_to_host")]
+    assert [figure.floor for figure in floors if figure] == [52.0, 52.0]
