@@ -136,7 +136,7 @@ def test_the_page_of_administrators_has_all_parts(data: Data) -> None:
         "Not good db1",
         "head2 standby 1",
         "Acceptance gpu07 named 5 h ago (medium)",
-        "Failed 2026-11-27 09:35 +01:00 (5 h ago) : level medium , 23 nodes measured, 1 left out, 1 named : gpu07 .",
+        "Failed 2026-11-27 09:35 +01:00 (5 h ago) : level medium , 23 nodes measured, 1 left out, 1 named: gpu07 .",
         "gpu07: TCP between two nodes: with each of gpu[02-04,11], which are fast with others",
         "against the baseline, 2890",
         "-22.4 %, worse against the median of 11 earlier runs",

@@ -88,9 +88,16 @@ def digits(value: float) -> str:
 
 def _run(record: Record, now: Time) -> Run:
     finished = time_of(record, "finished")
-    counts = [count_of(record, key) for key in ("measured", "left", "named")]
-    ok, level = bool(record.get("ok")), text_of(record, "level", 24)
-    return Run(finished, age(finished, now), ok, level, *counts, names_of(record, "names"))
+    return Run(
+        finished,
+        age(finished, now),
+        bool(record.get("ok")),
+        text_of(record, "level", 24),
+        count_of(record, "measured"),
+        count_of(record, "left"),
+        count_of(record, "named"),
+        names_of(record, "names"),
+    )
 
 
 def _positive(record: Record, key: str) -> float | None:
