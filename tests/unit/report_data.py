@@ -305,7 +305,7 @@ def cluster(nodes: int = 24, jobs: int = 160, running: int = 60, users: int = 20
 def large() -> Data:
     """2,000 nodes and 50,000 jobs, of which 10,000 run."""
     data = cluster(nodes=2000, jobs=50_000, running=10_000, users=800)
-    data["acceptance"] = acceptance(50, tuple(f"kind{number}" for number in range(33)), nodes=2000)
+    data["acceptance"] = acceptance(50, nodes=2000)
     assert len(data["nodes"]) == 2000
     assert len(data["jobs"]) == 50_000
     return data

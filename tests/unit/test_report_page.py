@@ -392,6 +392,7 @@ def test_what_the_last_run_has_named_is_a_check() -> None:
     assert acceptance.acceptance_check(None).state == "unknown"
     assert check(**times, ok=True) == ("good", "nothing named 2 d ago (long)")
     assert check(**times, ok=False, named=2, names="n[1-2]") == ("bad", "n[1-2] named 2 d ago (long)")
+    assert check(**times, ok=False, named=8, names="n[1-2]")[1] == "n[1-2] and 6 nodes more named 2 d ago (long)"
     assert check(**times, ok=False) == ("bad", "failed 2 d ago (long)")
 
 
@@ -824,7 +825,11 @@ def test_the_data_stay_as_they_are(data: Data) -> None:
 
 def test_2000_nodes_and_50000_jobs(tmp_path: Path) -> None:
     """Sizes alone: seconds and memory depend on the machine (docs/design/benchmarks.md)."""
-    page.write_pages(report_data.large(), tmp_path)
+    data = report_data.large()
+    # More trends and findings than the page lists.
+    data["acceptance"] = report_data.acceptance(50, tuple(f"kind{number}" for number in range(33)), nodes=2000)
+    data["acceptance"][0]["findings"] = ["node: slow " * 100] * 200
+    page.write_pages(data, tmp_path)
     assert max(path.stat().st_size for path in tmp_path.iterdir()) < 3 * 2**20
 
 

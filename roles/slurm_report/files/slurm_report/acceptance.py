@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from .jobs import rest_of
 from .plots import Curve, curve
 from .texts import SENTENCE, Time, age, count_of, number_of, plural, records_of, text_of, texts_of, time_of
-from .upkeep import Check, names_of
+from .upkeep import Check, names_of, size_of
 
 RUNS = 50
 """Runs that are shown."""
@@ -25,7 +25,7 @@ TRENDS = 100
 
 
 class Run(NamedTuple):
-    """A run. measured, left, named: numbers of nodes; names: those that are named, a hostlist that may be cut."""
+    """A run. measured, left, named: numbers of nodes; names: those that are named, and how many more there are."""
 
     finished: Time
     age: str
@@ -87,7 +87,8 @@ def digits(value: float) -> str:
 
 
 def _run(record: Record, now: Time) -> Run:
-    finished = time_of(record, "finished")
+    finished, named = time_of(record, "finished"), count_of(record, "named")
+    more = rest_of(named, size_of(record, "names"), "node")
     return Run(
         finished,
         age(finished, now),
@@ -95,8 +96,8 @@ def _run(record: Record, now: Time) -> Run:
         text_of(record, "level", 24),
         count_of(record, "measured"),
         count_of(record, "left"),
-        count_of(record, "named"),
-        names_of(record, "names"),
+        named,
+        f"{names_of(record, 'names')} {more}".strip(),
     )
 
 
