@@ -12,7 +12,7 @@ module: slurm_acceptance
 short_description: Measure nodes with jobs in a reservation, and collect what they print
 version_added: 0.3.0
 description:
-  - The steps of the playbook C(gpucluster.slurm.accept). All but V(read) run on the serving controller.
+  - The steps of the playbook C(gpucluster.slurm.accept). All but V(read) and V(keep) run on the serving controller.
   - What has been measured is kept in C(/var/lib/gpucluster-slurm/accept/run.json), so that the next run with the same
     O(change) continues one that was killed.
   - Running jobs are not disturbed. The reservation C(accept) keeps new jobs away from the nodes.
@@ -25,8 +25,9 @@ options:
       - V(read) returns, on a node, what the O(jobs) have printed there.
       - V(store) puts O(outputs) into the record, and returns all of them.
       - V(end) cancels jobs that are left, removes the reservation and the record.
+      - V(keep) puts a O(result) among those that the page about the cluster shows, on the host of the page.
     type: str
-    choices: [begin, next, read, store, end]
+    choices: [begin, next, read, store, end, keep]
     required: true
   nodes:
     description: All nodes that the run may measure, a hostlist.
@@ -81,6 +82,10 @@ options:
     description: For V(read), where the jobs write.
     type: path
     default: /var/lib/gpucluster-slurm/accept
+  result:
+    description: For V(keep), the run as the page shows it (C(docs/design/report.md)).
+    type: dict
+    default: {}
   budget:
     description:
       - How many nodes with jobs of others may be reserved at the same time, as a number or a share, by partition. The
@@ -202,7 +207,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import progress
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import progress, runs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.progress import (
     ENDED,
     FAILED,
@@ -231,6 +236,8 @@ if TYPE_CHECKING:
     )
 
 RECORD = "/var/lib/gpucluster-slurm/accept/run.json"
+RUNS = "/var/lib/gpucluster-slurm/report/acceptance.json"
+"""The last runs, on the host of the page about the cluster."""
 RESERVATION = "accept"
 RESERVED_MINUTES = 60
 """The reservation lasts so much longer than the longest job may take, since Slurm starts no job that could run past its
@@ -528,6 +535,14 @@ def _last_error(number: int, directory: str) -> str:
     return lines[-1][:300]
 
 
+def keep(run: dict[str, Any], check_mode: bool) -> None:
+    """Put a run among those that the page shows. Raises AcceptanceError if the host has no page."""
+    if not os.path.isdir(os.path.dirname(RUNS)):
+        raise AcceptanceError(f"{os.path.dirname(RUNS)} is missing: site.yml makes it for the key report")
+    if not check_mode:
+        write([File(RUNS, f"{json.dumps(runs.kept(read_record(RUNS), run))}\n".encode(), mode=0o600)])
+
+
 def outputs_of(tasks: dict[str, dict[str, Any]]) -> list[AcceptanceOutput]:
     """All outputs in the record, and the tasks that have failed."""
     return [
@@ -555,6 +570,9 @@ def take_step(params: dict[str, Any], check_mode: bool) -> AcceptanceResult:
     }
     if step == "read":
         return {**result, "outputs": read(params["jobs"], params["directory"])}
+    if step == "keep":
+        keep(params["result"], check_mode)
+        return {**result, "changed": True}
     current = Acceptance(params, check_mode)
     try:
         getattr(current, step)()
@@ -588,7 +606,7 @@ def take_step(params: dict[str, Any], check_mode: bool) -> AcceptanceResult:
 
 
 ARGUMENTS = {
-    "step": {"type": "str", "choices": ["begin", "next", "read", "store", "end"], "required": True},
+    "step": {"type": "str", "choices": ["begin", "next", "read", "store", "end", "keep"], "required": True},
     "nodes": {"type": "str", "default": ""},
     "change": {"type": "str", "default": ""},
     "tasks": {
@@ -613,6 +631,7 @@ ARGUMENTS = {
     },
     "jobs": {"type": "list", "elements": "int", "default": []},
     "directory": {"type": "path", "default": "/var/lib/gpucluster-slurm/accept"},
+    "result": {"type": "dict", "default": {}},
     "budget": {"type": "dict", "default": {}},
     "user": {"type": "str", "default": "root"},
     "take_over": {"type": "bool", "default": False},

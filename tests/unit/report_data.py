@@ -184,6 +184,63 @@ def _hosts(nodes: list[Data]) -> Data:
     return {"checked": at(-7.5), "hosts": hosts}
 
 
+TESTS = (
+    ("gpu_memory_bandwidth", "memory bandwidth of the GPU", 1, "GB/s", 2890, 0.05),
+    ("gpu_matrix", "throughput of bf16 matrices", 1, "TFLOP/s", 781, 0.08),
+    ("all_reduce_node", "NCCL's bus bandwidth of all_reduce on a node", 1, "GB/s", 478, 0.05),
+    ("all_reduce_pair", "NCCL's bus bandwidth of all_reduce on two nodes", 2, "GB/s", 391, 0.05),
+    ("stream", "memory bandwidth (STREAM Triad)", 1, "GB/s", 512, 0.05),
+    ("disk_write_local", "writing to the local disk", 1, "MB/s", 3310, 0.15),
+)
+
+
+def acceptance(runs: int = 12, kinds: tuple[str, ...] = ("h100", "a100"), nodes: int = 24, seed: int = 4) -> list[Data]:
+    """Runs of accept.yml, the newest first: it names a node, and the local disks of h100 have become slower."""
+    some = random.Random(seed)
+
+    def values(place: int) -> Iterator[Data]:
+        for test, meaning, size, unit, value, tolerance in TESTS:
+            for kind in kinds:
+                slow = 0.78 if (place, test, kind) == (0, "disk_write_local", "h100") else 1
+                gpu = test not in ("stream", "disk_write_local")
+                yield {
+                    "test": test,
+                    "meaning": meaning,
+                    "hardware": kind,
+                    "nodes": size,
+                    "size": 17179869184 if "reduce" in test else None,
+                    "driver": "580" if gpu else "",
+                    "image": "",
+                    "values": nodes,
+                    "median": round(value * slow * some.gauss(1, 0.006), 1),
+                    "unit": unit,
+                    "baseline": value if gpu else None,
+                    "tolerance": tolerance,
+                    "higher": True,
+                }
+
+    found: list[Data] = [
+        {
+            "finished": at(-5 - 168 * place),
+            "ok": place % 5 != 0,
+            "level": "medium",
+            "measured": nodes - 1,
+            "left": 1,
+            "named": 0 if place % 5 else 1,
+            "names": "" if place % 5 else f"gpu{place + 7:02}",
+            "faults": 0 if place % 5 else 1,
+            "findings": [],
+            "values": list(values(place)),
+        }
+        for place in range(runs)
+    ]
+    found[0]["findings"] = [
+        "gpu07: TCP between two nodes: with each of gpu[02-04,11], which are fast with others, down to 60.2 Gb/s, "
+        "40.0 % less than what fast pairs do, 100.3"
+    ]
+    return found
+
+
 def cluster(nodes: int = 24, jobs: int = 160, running: int = 60, users: int = 20, seed: int = 4) -> Data:
     """The data of a cluster. jobs: lines of squeue, of which so many run."""
     some = random.Random(seed)
@@ -220,6 +277,7 @@ def cluster(nodes: int = 24, jobs: int = 160, running: int = 60, users: int = 20
                 "hosts": names,
             },
         ],
+        "acceptance": acceptance(nodes=nodes),
         "validation": {"finished": at(-7.2), "ok": True, "passed": 31, "failed": 0, "waiting": 2},
         "backup": [
             {"host": "head1", "finished": at(-11.5), "ok": True, "text": "StateSaveLocation, 42 MiB"},
@@ -247,6 +305,7 @@ def cluster(nodes: int = 24, jobs: int = 160, running: int = 60, users: int = 20
 def large() -> Data:
     """2,000 nodes and 50,000 jobs, of which 10,000 run."""
     data = cluster(nodes=2000, jobs=50_000, running=10_000, users=800)
+    data["acceptance"] = acceptance(50, nodes=2000)
     assert len(data["nodes"]) == 2000
     assert len(data["jobs"]) == 50_000
     return data

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
+from ansible_collections.gpucluster.slurm.roles.slurm_report.files.slurm_report import page
 from standing_hosts import GRES, HARDWARE, Hosts, honest
 
 SECRET = "what only the control host may read"
@@ -256,6 +257,42 @@ def test_what_is_said_of_jobs_is_data_in_reports(tmp_path: Path) -> None:
     shown = shown.replace("\x9b", r"\x9b")
     assert failure.get("message") == shown.replace("\n", " ")
     assert json.loads((reports / "validation.json").read_text())["jobs"][0]["message"] == shown
+
+
+@pytest.mark.once
+def test_what_nodes_say_of_an_acceptance_is_data_on_the_page(tmp_path: Path) -> None:
+    """A whole run of accept.yml, whose jobs have printed this; the page has it as texts."""
+    said = f"</b><script>1</script>{ESCAPES}{{{{ 7 * 7 }}}}"
+    line = {"test": "stream", "value": 100.0, "unit": "GB/s", "nodes": ["n1"], "gpu": None, "size": None, "text": ""}
+    line |= {"hardware": "a", "driver": "", "image": "", "job": 7, "time": 1}
+    outputs = [
+        {"task": "1/node/n1", "job": 7, "nodes": "n1", "text": json.dumps(line), "why": ""},
+        {"task": "1/node/n2", "job": 8, "nodes": "n2", "text": "", "why": said},
+    ]
+    step = {"ready": [], "over": True, "ok": True, "table": [], "taken": "n[1-2]", "left": {"n3": said}}
+    step |= {"switches": {}, "reads": {}, "other": {}, "outputs": outputs}
+    answers = honest("n1") | {"slurm_acceptance": step, "file": {"path": "/x"}}
+    hosts = Hosts(
+        tmp_path / "site", {**cluster("n[1-2]"), "report": "head"}, dict.fromkeys(("head", "n1", "n2"), answers)
+    )
+    run = hosts.run("gpucluster.slurm.accept", "-e", "slurm_report_tls=false")
+    assert recap(run)["n1"] == "failed"
+    assert "1 jobs without a result" in run.stdout
+    runs = json.loads((hosts.directory / "report/x/acceptance-runs.json").read_text())["runs"]
+    (kept,) = runs
+    assert (kept["measured"], kept["left"], kept["faults"]) == (1, 1, 1)
+    assert [row["median"] for row in kept["values"]] == [100]
+    # The host of the page gets the same; n1 is the first node, which Ansible takes for it here.
+    asked = hosts.asked("n1", "slurm_acceptance")
+    assert '"step": "keep"' in asked
+    assert kept["finished"] in asked
+    data = {"made": kept["finished"], "version": 1, "cluster": "x", "acceptance": runs}
+    page.write_pages(data, tmp_path)
+    html = (tmp_path / "admin.html").read_text()
+    assert "&lt;script&gt;1&lt;/script&gt;" in html
+    assert "<script>1" not in html
+    assert "\x1b" not in html
+    assert "script&gt;1" not in (tmp_path / "index.html").read_text()
 
 
 def test_the_lies_would_do_harm_without_the_gate(tmp_path: Path, secret: Path) -> None:

@@ -183,6 +183,54 @@ def test_the_check_of_contrast_finds_a_pale_text(browser: Browser, pages: Path) 
     assert list(browser.ask(CONTRAST)) == ["BDI.: aurora"]
 
 
+GRAPHICS = """
+(() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (rgb) => rgb.slice(0, 3)
+    .map((part) => part / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
+  const paper = light(parse(getComputedStyle(document.querySelector("#acceptance")).backgroundColor));
+  return [...document.querySelectorAll(".curve path, .curve circle")].map((part) => {
+    const style = getComputedStyle(part);
+    const ink = light(parse(style.fill === "none" ? style.stroke : style.fill));
+    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  });
+})()
+"""
+"""The contrast of each part of a curve to the page."""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_curves_can_be_seen(browser: Browser, pages: Path, dark: bool) -> None:
+    """A contrast of 3 for graphics (WCAG 2, 1.4.11), a size, and a place within their cell."""
+    browser.look(dark=dark)
+    browser.open(pages / "admin.html")
+    ratios = browser.ask(GRAPHICS)
+    # Two parts of each of 12 curves, and the baseline of eight.
+    assert len(ratios) == 32
+    assert min(ratios) >= 3
+    places = browser.ask("""[...document.querySelectorAll('.curve')].map((curve) => {
+      const [own, cell] = [curve.getBoundingClientRect(), curve.closest('td').getBoundingClientRect()];
+      return own.width > 60 && own.height > 12 && own.right <= cell.right + 1 && own.bottom <= cell.bottom + 1;
+    })""")
+    assert places == [True] * 12
+
+
+def test_values_of_a_curve_are_texts_as_well(browser: Browser, pages: Path) -> None:
+    browser.open(pages / "admin.html")
+    rows = browser.ask("""[...document.querySelectorAll('#acceptance tbody tr')].slice(0, 12).map((row) => {
+      row.querySelector('details').open = true;
+      return [row.querySelector('summary').textContent, row.querySelectorAll('li').length, row.innerText];
+    })""")
+    assert rows[0][0] == "12 runs of memory bandwidth of the GPU"
+    assert {row[1] for row in rows} == {12}
+    assert "2890.7" in rows[0][2]
+    worse = [row[2] for row in rows if "worse" in row[2]]
+    assert len(worse) == 1
+    assert "writing to the local disk" in worse[0]
+
+
 # -- Keyboard, mouse and finger --------------------------------------------------------------------------------------
 
 

@@ -435,6 +435,43 @@ def test_what_others_have_left(collected: Collect, report: ModuleType) -> None:
     assert data["backup"] == [{"host": "db"}, own]
 
 
+def runs(*days: int) -> list[Data]:
+    """Runs of accept.yml on these days of a month."""
+    return [{"finished": f"2026-11-{day:02}T10:00:00+00:00", "ok": True, "values": []} for day in days]
+
+
+def test_runs_of_accept(collected: Collect, report: ModuleType) -> None:
+    # Without a run there is none: nothing is missing.
+    data = collected("24.11")
+    assert data["acceptance"] == []
+    assert "acceptance" not in [row["part"] for row in data["missing"]]
+    (report.STATE / "acceptance.json").write_text(json.dumps({"runs": runs(27, 25)}))
+    assert collected("24.11")["acceptance"] == runs(27, 25)
+    # Other control hosts know other runs.
+    (report.STATE / "hosts.json").write_text(json.dumps({"acceptance": runs(26, 25)}))
+    assert collected("24.11")["acceptance"] == runs(27, 26, 25)
+    (report.STATE / "acceptance.json").write_text(json.dumps({"runs": runs(*range(1, 29)) * 9}))
+    assert collected("24.11")["acceptance"] == runs(*range(28, 0, -1))
+
+
+def test_the_newest_runs_of_several_lists() -> None:
+    module = program()
+    many = [{"finished": f"2026-11-28T10:{minute:02}:00+00:00"} for minute in range(60)]
+    assert module.newest_runs(many[:40], None, many[30:], ["x", None]) == many[::-1][:50]
+    assert module.newest_runs("x", [{}]) == [{}]
+
+
+@pytest.mark.parametrize("text", ["[]", '{"more": 1}', "7"])
+def test_runs_of_another_form_are_missing(collected: Collect, report: ModuleType, text: str) -> None:
+    (report.STATE / "acceptance.json").write_text(text)
+    data = collected("24.11")
+    if text == "[]":  # as a file without content
+        assert data["acceptance"] == []
+    else:
+        assert data["acceptance"] is None
+        assert "acceptance" in [row["part"] for row in data["missing"]]
+
+
 @pytest.mark.parametrize(
     ("status", "ok", "text"),
     [
@@ -448,7 +485,7 @@ def test_backups(status: Data, ok: bool, text: str) -> None:
     assert (found["ok"], found["text"], found["finished"]) == (ok, text, iso(2))
 
 
-@pytest.mark.parametrize("name", ["hosts.json", "validation.json", "usage.json"])
+@pytest.mark.parametrize("name", ["hosts.json", "validation.json", "acceptance.json", "usage.json"])
 def test_a_file_that_is_no_json(collected: Collect, report: ModuleType, name: str) -> None:
     (report.STATE / name).write_text("{")
     data = collected("24.11", {"keep": True})
@@ -543,7 +580,7 @@ def test_pages(command: ModuleType, report: ModuleType, stand_in: StandIn, tmp_p
     put_commands(stand_in, tmp_path, "24.11")
     data = report.collect({})
     hosts = tmp_path / "hosts.json"
-    hosts.write_text(json.dumps({"hosts": {"checked": "now", "hosts": []}, "backup": []}))
+    hosts.write_text(json.dumps({"hosts": {"checked": "now", "hosts": []}, "backup": [], "acceptance": runs(27)}))
     for name, text in {"plain": json.dumps(data), "packed": report.pack(data)}.items():
         (tmp_path / name).write_text(text + "\n")
         arguments = ["pages", "--data", str(tmp_path / name), "--hosts", str(hosts), "--output", str(tmp_path)]

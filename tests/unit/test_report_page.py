@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import report_data
 from ansible_collections.gpucluster.slurm.roles.slurm_report.files.slurm_report import (
+    acceptance,
     jobs,
     nodes,
     page,
@@ -134,6 +135,12 @@ def test_the_page_of_administrators_has_all_parts(data: Data) -> None:
         "Passed 2026-11-27 07:23 +01:00 (7 h 12 min ago) : 31 jobs passed, 0 failed, 2 could not start.",
         "Not good db1",
         "head2 standby 1",
+        "Acceptance gpu07 named 5 h ago (medium)",
+        "Failed 2026-11-27 09:35 +01:00 (5 h ago) : level medium , 23 nodes measured, 1 left out, 1 named: gpu07 .",
+        "gpu07: TCP between two nodes: with each of gpu[02-04,11], which are fast with others",
+        "against the baseline, 2890",
+        "-22.4 %, worse against the median of 11 earlier runs",
+        "gpu12 (1) named",
     ):
         assert text in found.text
 
@@ -298,6 +305,134 @@ def test_a_plot_without_use_is_not_drawn() -> None:
     assert [(bar.height, bar.idle) for bar in drawn.bars] == [(50, 50), (100, 0)]
 
 
+# -- Runs of accept --------------------------------------------------------------------------------------------------
+
+VALUE: Data = {
+    "test": "stream",
+    "meaning": "memory bandwidth (STREAM Triad)",
+    "hardware": "m",
+    "nodes": 1,
+    "size": None,
+    "driver": "",
+    "image": "",
+    "values": 4,
+    "unit": "GB/s",
+    "baseline": None,
+    "tolerance": 0.05,
+    "higher": True,
+}
+
+
+def runs(*medians: float | None, **value: Any) -> Data:
+    """Data with runs that have measured these medians, the newest first; None for a run without the test."""
+    return {
+        "acceptance": [
+            {
+                "finished": report_data.at(-place - 1),
+                "ok": True,
+                "level": "quick",
+                "values": [] if number is None else [{**VALUE, "median": number, **value}],
+            }
+            for place, number in enumerate(medians)
+        ]
+    }
+
+
+def trends(data: Data) -> list[acceptance.Trend]:
+    found = acceptance.acceptance_of(data, NOW)
+    assert found
+    return [*found.trends]
+
+
+def test_a_trend_is_against_the_runs_before_or_the_baseline() -> None:
+    (first,) = trends(runs(100))
+    assert (first.change, first.worse, len(first.points)) == ("", False, 1)
+    (second,) = trends(runs(99, 100))
+    assert (second.change, second.to, second.worse) == ("-1.0 %", "the run before", False)
+    (later,) = trends(runs(90, 100, 101, 20))
+    assert (later.change, later.to, later.worse) == ("-10.0 %", "the median of 3 earlier runs", True)
+    (reviewed,) = trends(runs(97, 50, baseline=100))
+    assert (reviewed.change, reviewed.to, reviewed.worse) == ("-3.0 %", "the baseline, 100", False)
+    assert [point.shown for point in later.points] == ["90", "100", "101", "20"]
+
+
+@pytest.mark.parametrize(("median", "higher", "worse"), [(94, True, True), (106, True, False), (106, False, True)])
+def test_what_is_worse_depends_on_the_test(median: float, higher: bool, worse: bool) -> None:
+    (found,) = trends(runs(median, 100, higher=higher))
+    assert found.worse is worse
+
+
+@pytest.mark.parametrize("key", ["test", "hardware", "nodes", "size", "driver", "image", "unit"])
+def test_what_cannot_be_compared_is_no_trend(key: str) -> None:
+    data = runs(100, 50)
+    data["acceptance"][1]["values"][0][key] = 7
+    found = trends(data)
+    assert [(trend.change, trend.is_last) for trend in found] == [("", True), ("", False)]
+
+
+def test_a_run_of_another_level_leaves_the_trend_as_it_is() -> None:
+    (found,) = trends(runs(None, 99, 100))
+    assert (found.is_last, found.change) == (False, "-1.0 %")
+    assert "99 GB/s, 2026-11-27 12:35 +01:00" in Read(admin({**MADE, **runs(None, 99, 100)})).text
+
+
+@pytest.mark.parametrize("number", [0, -1, None, "x", float("nan"), float("inf"), 1e300])
+def test_a_median_that_is_none_is_left_out(number: Any) -> None:
+    data = runs(100, 100)
+    data["acceptance"][0]["values"][0]["median"] = number
+    assert [len(trend.points) for trend in trends(data)] == [1]
+
+
+def test_what_the_last_run_has_named_is_a_check() -> None:
+    def check(**run: Any) -> tuple[str, str]:
+        found = acceptance.acceptance_check(acceptance.acceptance_of({"acceptance": [run]}, NOW))
+        return found.state, found.text
+
+    times = {"finished": report_data.at(-48), "level": "long"}
+    assert acceptance.acceptance_check(None).state == "unknown"
+    assert check(**times, ok=True) == ("good", "nothing named 2 d ago (long)")
+    assert check(**times, ok=False, named=2, names="n[1-2]") == ("bad", "n[1-2] named 2 d ago (long)")
+    assert check(**times, ok=False, named=8, names="n[1-2]")[1] == "n[1-2] and 6 nodes more named 2 d ago (long)"
+    assert check(**times, ok=False) == ("bad", "failed 2 d ago (long)")
+
+
+def test_findings_that_are_not_listed_are_counted() -> None:
+    run = {"finished": report_data.at(-1), "findings": ["n1: slow"] * 150, "faults": 400}
+    found = acceptance.acceptance_of({"acceptance": [run]}, NOW)
+    assert found
+    assert (len(found.findings), found.findings_note) == (100, "and 300 findings more")
+
+
+def test_lines_of_the_trend_end() -> None:
+    data = runs(1)
+    data["acceptance"][0]["values"] = [{**VALUE, "hardware": f"m{number}", "median": 1} for number in range(130)]
+    found = acceptance.acceptance_of(data, NOW)
+    assert found
+    assert (len(found.trends), found.trends_note) == (100, "and 30 lines more")
+    assert acceptance.acceptance_of({"acceptance": []}, NOW) is None
+
+
+def test_a_curve_shows_noise_as_small_and_a_fall_as_a_fall() -> None:
+    assert plots.curve([], 5) is None
+    one = plots.curve([7], None)
+    assert one == plots.Curve("", plots.WIDE / 2, plots.HIGH / 2, None)
+    calm = plots.curve([100, 101, 99, 100], None)
+    assert calm
+    assert calm.path == "M4 14L41.3 13L78.7 15L116 14"
+    fall = plots.curve([100, 100, 20], 100)
+    assert fall == plots.Curve("M4 4L60 4L116 24", 116.0, 24.0, 4.0)
+
+
+@given(st.lists(st.floats(1e-12, 1e14), min_size=1, max_size=60), st.none() | st.floats(1e-12, 1e14))
+def test_a_curve_stays_in_its_place(values: list[float], reference: float | None) -> None:
+    found = plots.curve(values, reference)
+    assert found
+    numbers = [float(number) for number in re.findall(r"[\d.]+", found.path)]
+    assert all(0 <= x <= plots.WIDE and 0 <= y <= plots.HIGH for x, y in zip(numbers[::2], numbers[1::2]))
+    assert 0 <= found.y <= plots.HIGH
+    assert "e" not in found.path
+
+
 # -- What is missing -------------------------------------------------------------------------------------------------
 
 
@@ -431,7 +566,7 @@ FOR_ALL = {"cluster", "jobs-nodes"} | NAMES_OF_JOBS | OF_NODES | OF_DRAINS | OF_
     ],
 )
 def test_the_page_for_everybody_has_no_mark_of_what_is_private(words: list[str], gone: set[str]) -> None:
-    """The marks of drift, versions, updates, validation and backup are never there, nor are doctor's words."""
+    """The marks of drift, versions, updates, acceptance, validation and backup are never there, nor doctor's words."""
     assert shown_with(*words) == FOR_ALL - gone
 
 
@@ -446,6 +581,12 @@ def test_the_page_of_administrators_has_all_marks_whatever_is_private() -> None:
         "backup-text",
         "drains-cause",
         "controllers-name",
+        "acceptance-level",
+        "acceptance-names",
+        "acceptance-findings",
+        "acceptance-values-meaning",
+        "acceptance-values-hardware",
+        "acceptance-values-image",
     }
 
 
@@ -684,7 +825,11 @@ def test_the_data_stay_as_they_are(data: Data) -> None:
 
 def test_2000_nodes_and_50000_jobs(tmp_path: Path) -> None:
     """Sizes alone: seconds and memory depend on the machine (docs/design/benchmarks.md)."""
-    page.write_pages(report_data.large(), tmp_path)
+    data = report_data.large()
+    # More trends and findings than the page lists.
+    data["acceptance"] = report_data.acceptance(50, tuple(f"kind{number}" for number in range(33)), nodes=2000)
+    data["acceptance"][0]["findings"] = ["node: slow " * 100] * 200
+    page.write_pages(data, tmp_path)
     assert max(path.stat().st_size for path in tmp_path.iterdir()) < 3 * 2**20
 
 

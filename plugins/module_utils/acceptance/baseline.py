@@ -124,6 +124,14 @@ def _largest_size(values: Iterable[MeasuredValue]) -> int | None:
     return max(common or reached, key=lambda size: size or 0)
 
 
+def unit_medians(values: Iterable[MeasuredValue]) -> list[float]:
+    """One value for each node, GPU or pair: the median of its jobs. What was measured again has no more votes."""
+    units: dict[tuple[tuple[str, ...], int | None], list[float]] = {}
+    for value in values:
+        units.setdefault((value.nodes, value.gpu), []).append(value.value)
+    return [median(each) for each in units.values()]
+
+
 def baseline_file(cluster_file: str) -> str:
     """The baseline of a cluster file: `my.cluster.yml` -> `my.baseline.yml`, next to it."""
     return re.sub(r"cluster(\.ya?ml)$", r"baseline\1", cluster_file)
@@ -333,10 +341,7 @@ def proposed(
     ]
     known = {entry.conditions: entry for entry in entries}
     for conditions, own in comparable(measured).items():
-        units: dict[tuple[tuple[str, ...], int | None], list[float]] = {}
-        for value in own:
-            units.setdefault((value.nodes, value.gpu), []).append(value.value)
-        numbers = [median(each) for each in units.values()]
+        numbers = unit_medians(own)
         old = known.get(conditions)
         if len(numbers) >= LEAST_VALUES or (TESTS[conditions.test].scope is Scope.MANY and not old):
             known[conditions] = _proposed_entry(conditions, numbers, old, today)

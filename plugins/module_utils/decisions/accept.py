@@ -19,7 +19,7 @@ try:
 except ImportError:  # on a host, which does not decide
     yaml = None  # type: ignore[assignment]
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import tasks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import runs, tasks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseline import (
     BaselineEntry,
     Conditions,
@@ -390,6 +390,38 @@ def describe(finding: Mapping[str, Any]) -> str:
     between = f"the path between {' and '.join(finding['nodes'])}"
     what = between if finding["kind"] == "path" else names
     return f"{what}{gpu}: {finding['text']}"
+
+
+def runs_path(host: RunHost) -> str:
+    """Where this control host keeps the last runs, for the page about the cluster."""
+    return f"{host.option('accept', 'accept_report_dir')}/acceptance-runs.json"
+
+
+def runs_before(host: RunHost) -> dict[str, Any]:
+    """The runs that this control host knows; empty without a file, or if it has something else."""
+    try:
+        found = json.loads(host.content(runs_path(host)) or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def runs_kept(host: RunHost, finished: str) -> dict[str, Any]:
+    """The runs that this control host knows, with this one.
+
+    Args:
+        host: any host of the play.
+        finished: the time, in ISO 8601 and UTC.
+    """
+    said, found = result(host), output(host)
+    faults = [*map(describe, said["findings"]), *said["slow_pairs"], *(f"failed: {error}" for error in said["errors"])]
+    return runs.kept(runs_before(host), runs.run_of(said, faults, found.values, baseline(host), finished))
+
+
+def last_run(host: RunHost) -> dict[str, Any]:
+    """This run, as the task before has written it: with the same time on the control host and on the page."""
+    run: dict[str, Any] = runs_before(host)["runs"][0]
+    return run
 
 
 def cases(host: RunHost) -> list[dict[str, str]]:

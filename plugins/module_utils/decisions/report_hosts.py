@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    accept,
     comparison,
     kernel,
     preparation,
@@ -245,6 +246,12 @@ def left_by_validate(_host: RunHost, result: Mapping[str, Any], finished: str) -
     return {"finished": finished, **{key: result[key] for key in ("ok", "passed", "failed", "waiting")}}
 
 
+def acceptance(host: RunHost) -> list[Row]:
+    """The last runs of accept.yml that this control host knows, in the form of the data; empty without one."""
+    runs = accept.runs_before(host).get("runs")
+    return runs if isinstance(runs, list) else []
+
+
 def found(host: RunHost, checked: str) -> Row:
     """What the page says of hosts.
 
@@ -259,6 +266,7 @@ def found(host: RunHost, checked: str) -> Row:
         "updates": pending(host),
         "backup": backups(host),
         **({"validation": last} if last else {}),
+        "acceptance": acceptance(host),
     }
 
 
@@ -299,7 +307,7 @@ def collected(host: RunHost, made: str) -> str:
 
 OF_SLURM = (
     *("cluster", "release", "private", "controllers", "nodes", "drains", "jobs", "maintenance", "usage"),
-    *("hosts", "versions", "updates", "backup", "validation"),
+    *("hosts", "versions", "updates", "backup", "validation", "acceptance"),
 )
 """The parts of the data that can be missing (`PARTS` of the program)."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from lab import Lab, Run, with_cluster
 
 CONTROLLER = "acc-ctl"
@@ -35,6 +36,13 @@ def report(lab: Lab) -> dict[str, Any]:
     path = lab.inventory.parent / "report/accept/acceptance.json"
     found: dict[str, Any] = json.loads(path.read_text())
     return found
+
+
+def last_kept(lab: Lab) -> dict[str, Any]:
+    """The newest run that the control host keeps for the page about the cluster."""
+    found = json.loads((lab.inventory.parent / "report/accept/acceptance-runs.json").read_text())
+    run: dict[str, Any] = found["runs"][0]
+    return run
 
 
 def of_links(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -78,6 +86,8 @@ def test_healthy_nodes_are_not_named(site: Lab) -> None:
     measured = {row["test"] for row in found["values"]}
     assert measured == {"stream", "dgemm", "disk_write_local", "disk_read_local", "network_tcp"}
     assert found["measured"] == NODES
+    kept = last_kept(site)
+    assert (kept["measured"], {row["test"] for row in kept["values"]}) == (len(NODES), measured)
     is_clean(site)
     for node in NODES:
         site.command(node, "test -x /usr/bin/fio && test -x /usr/bin/iperf3 && test -x /usr/bin/hpcc")
@@ -91,6 +101,9 @@ def test_the_node_with_a_slow_link_is_named_and_drained(site: Lab) -> None:
     assert run.rc != 0
     links = of_links(report(site))
     assert {(finding["kind"], *finding["nodes"]) for finding in links} == {("node", "acc-node3")}
+    kept = last_kept(site)
+    assert "acc-node3" in expand(kept["names"])
+    assert any(text.startswith("acc-node3: TCP between two nodes: ") for text in kept["findings"])
     reason = site.command(CONTROLLER, "timeout 60 sinfo --noheader --Node --nodes=acc-node3 --format=%E")
     assert reason.startswith("gpucluster.slurm accept: ")
     doctor = site.playbook("doctor")

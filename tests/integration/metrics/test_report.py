@@ -241,6 +241,23 @@ def test_validate_leaves_its_result(lab: Lab, site: Callable[..., Lab], director
     assert get(directory, "/", "bob")[0] == 200
 
 
+def test_accept_leaves_its_result(lab: Lab, site: Callable[..., Lab], directory: Path) -> None:
+    """Twice, so that there is a trend. One node has no peers, and so nothing is named."""
+    for count in (1, 2):
+        done = site(WITH_USERS).playbook("accept")
+        assert done.rc == 0, done.output[-3000:]
+        left = json.loads(lab.command(HOST, f"cat {STATE}/acceptance.json"))["runs"]
+        assert len(left) == count
+    assert lab.command(HOST, f"stat -c '%a %U' {STATE}/acceptance.json") == "600 root"
+    assert {"stream", "disk_write_local"} <= {row["test"] for row in left[0]["values"]}
+    update(lab)
+    assert json.loads(lab.command(HOST, "slurm-report collect"))["acceptance"] == left
+    text = get(directory, "/admin/", "alice")[1]
+    assert "memory bandwidth (STREAM Triad)" in text
+    assert "against the run before" in text
+    assert "STREAM" not in get(directory, "/", "bob")[1]
+
+
 def test_private_data_are_for_administrators(lab: Lab, site: Callable[..., Lab], directory: Path) -> None:
     run(site(WITH_USERS, PrivateData="jobs,users,usage,accounts"))
     lab.command(HOST, "sbatch --job-name hidden-job --hold --wrap true")

@@ -34,7 +34,7 @@ SETTINGS = Path("/etc/gpucluster-slurm/report.json")
 """What the role knows: doctor's words, the name of the host."""
 
 STATE = Path("/var/lib/gpucluster-slurm/report")
-"""What report.yml and role validate have left, and the use of whole days."""
+"""What report.yml and the roles validate and accept have left, and the use of whole days."""
 
 BACKUP = Path("/var/lib/gpucluster-slurm/backup/status.json")
 """The record of the last backup, by role backup."""
@@ -56,11 +56,14 @@ KEPT_SECONDS = 3600
 
 PARTS = (
     *("cluster", "release", "private", "controllers", "nodes", "drains", "jobs", "maintenance", "usage"),
-    *("hosts", "versions", "updates", "backup", "validation"),
+    *("hosts", "versions", "updates", "backup", "validation", "acceptance"),
 )
 """The keys of the data that can be null."""
 
 OF_SLURMCTLD = PARTS[:8]
+
+RUNS = 50
+"""Runs of accept.yml, the newest ones."""
 
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -514,6 +517,13 @@ def read_validation(found: Any) -> Row:
     return {key: found[key] for key in VALIDATION}
 
 
+def newest_runs(*parts: Any) -> list[Row]:
+    """The newest runs of accept.yml in several lists. Their times are those of UTC, so the texts have their order."""
+    runs = [run for part in parts if isinstance(part, list) for run in part if isinstance(run, dict)]
+    found = {str(run.get("finished")): run for run in runs}
+    return [found[time] for time in sorted(found, reverse=True)][:RUNS]
+
+
 def replace(path: Path, text: str) -> None:
     """Replace a file in one step, for root alone."""
     new = path.with_name(f".{path.name}.new")
@@ -665,6 +675,9 @@ class Collection:
             self.data["validation"] = self.attempt("validation", lambda: read_validation(left))
         elif not any(row["part"] == "validation" for row in self.missing):
             self.lack("validation", "no run of validate has left its result here")
+        runs = self.attempt("acceptance", lambda: (read_json(STATE / "acceptance.json") or {"runs": []})["runs"])
+        if runs is not None:
+            self.data["acceptance"] = newest_runs(self.data["acceptance"], runs)
 
     def add_own_backup(self) -> None:
         """The last backup of this host, which is newer than what report.yml has found."""
@@ -684,6 +697,9 @@ def add_hosts(data: Row, found: Any) -> None:
     """Add what report.yml has found."""
     if isinstance(found, Mapping):
         data.update({key: found[key] for key in (*OF_HOSTS, "validation") if key in found})
+        if found.get("acceptance"):
+            # Other control hosts know other runs.
+            data["acceptance"] = newest_runs(data.get("acceptance"), found["acceptance"])
 
 
 def with_idle(row: Row, idle: Idle | None, key: tuple[str, ...]) -> Row:

@@ -22,9 +22,10 @@ import jinja2
 from markupsafe import Markup
 
 from . import texts
+from .acceptance import Acceptance, acceptance_check, acceptance_of
 from .jobs import Queue, queue_of, read_job, rest_of, uses_of_nodes
 from .nodes import LEVELS, Grid, grid_of, read_node, reasons_of_nodes
-from .plots import HEIGHT
+from .plots import HEIGHT, HIGH, WIDE
 from .privacy import Private, for_everybody, private
 from .texts import Time, number_of, records_of, text_of, time_of
 from .upkeep import (
@@ -91,6 +92,7 @@ class Page(NamedTuple):
     drift: Drift | None
     versions: Sequence[Version]
     updates: Sequence[Update]
+    acceptance: Acceptance | None
     validation: Validation | None
     backups: Sequence[Backup]
 
@@ -104,10 +106,11 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
     nodes = [read_node(node) for node in records_of(data, "nodes")]
     drains = drains_of(data, made)
     drift, updates = drift_of(data, made), updates_of(data)
-    validation, backups = validation_of(data, made), backups_of(data, made)
+    acceptance, validation, backups = acceptance_of(data, made), validation_of(data, made), backups_of(data, made)
     checks = [
         drift_check(drift),
         updates_check(updates, "updates" in parts),
+        acceptance_check(acceptance),
         validation_check(validation),
         backup_check(backups),
     ]
@@ -133,6 +136,7 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
         drift=drift,
         versions=versions_of(data),
         updates=updates,
+        acceptance=acceptance,
         validation=validation,
         backups=backups,
     )
@@ -170,6 +174,8 @@ def render(page: Page) -> str:
         script_hash=_hash(script),
         levels=LEVELS,
         plot_height=HEIGHT,
+        curve_width=WIDE,
+        curve_height=HIGH,
         nothing=texts.NOTHING,
     )
 

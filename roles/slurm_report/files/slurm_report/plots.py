@@ -67,3 +67,42 @@ def plot(title: str, values: Sequence[Value]) -> Plot | None:
     ]
     has_idle = any(value.idle is not None for value in values)
     return Plot(title, bars, f"{top:,.0f}", f"{top / 2:,.10g}", values[0].day, values[-1].day, has_idle)
+
+
+WIDE, HIGH, EDGE = 120.0, 28.0, 4.0
+"""The size of a curve, and the space that its last point needs around it."""
+
+CALM = 0.1
+"""The least part of its middle that a curve shows above and below, so that noise of a percent looks small."""
+
+
+class Curve(NamedTuple):
+    """A line from left to right, of which the last point is marked.
+
+    path: of SVG; empty for one value. x, y: of the last point. reference: y of a line to compare with, or None.
+    """
+
+    path: str
+    x: float
+    y: float
+    reference: float | None
+
+
+def curve(values: Sequence[float], reference: float | None) -> Curve | None:
+    """A curve of values above 0, from the oldest one; None without a value."""
+    if not values:
+        return None
+    shown = [*values, *([] if reference is None else [reference])]
+    low, high = min(shown), max(shown)
+    middle = (low + high) / 2
+    half = max(high - middle, CALM * middle)
+
+    def height(value: float) -> float:
+        return round(HIGH / 2 - (value - middle) / half * (HIGH / 2 - EDGE), 1)
+
+    step = (WIDE - 2 * EDGE) / max(1, len(values) - 1)
+    points = [(round(EDGE + place * step, 1), height(value)) for place, value in enumerate(values)]
+    if len(points) == 1:
+        points = [(WIDE / 2, points[0][1])]
+    path = "M" + "L".join(f"{x:g} {y:g}" for x, y in points) if len(points) > 1 else ""
+    return Curve(path, *points[-1], None if reference is None else height(reference))

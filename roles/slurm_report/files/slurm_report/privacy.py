@@ -19,7 +19,8 @@ from .texts import records_of, text_of
 Record = Mapping[str, Any]
 
 PARTS = ("controllers", "nodes", "jobs", "drains", "usage", "maintenance")
-"""The parts of the data that everybody may see. Drift, versions, updates, validation and backup help an attacker."""
+"""The parts of the data that everybody may see. Drift, versions, updates, validation, acceptance and backup help an
+attacker."""
 
 
 JOB = (

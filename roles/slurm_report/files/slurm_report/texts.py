@@ -87,9 +87,9 @@ def list_of(record: Mapping[str, Any], key: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def texts_of(record: Mapping[str, Any], key: str) -> list[str]:
+def texts_of(record: Mapping[str, Any], key: str, most: int = NAME) -> list[str]:
     """The list of texts that a record has; empty if there is none."""
-    return [short(visible(str(item)[: 2 * NAME]), NAME) for item in list_of(record, key)]
+    return [short(visible(str(item)[: 2 * most]), most) for item in list_of(record, key)]
 
 
 # -- Numbers ---------------------------------------------------------------------------------------------------------

@@ -88,6 +88,7 @@ def _slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
     for name in ("show", "output", "run"):
         monkeypatch.setattr(slurm_acceptance, name, getattr(found, name))
     monkeypatch.setattr(slurm_acceptance, "RECORD", f"{tmp_path}/run.json")
+    monkeypatch.setattr(slurm_acceptance, "RUNS", f"{tmp_path}/report/acceptance.json")
     monkeypatch.setattr(slurm_acceptance, "POLL", 0)
     (tmp_path / "locks").mkdir()
 
@@ -116,6 +117,7 @@ def step(name: str, check_mode: bool = False, **options: Any) -> Any:
         "outputs": [],
         "jobs": [],
         "directory": "/nowhere",
+        "result": {},
         "budget": {},
         "user": "root",
         "take_over": False,
@@ -328,3 +330,30 @@ def test_reading_outputs_on_a_node(tmp_path: Path) -> None:
     assert read[7]["text"] == ""
     assert "its output cannot be read" in read[7]["why"]
     assert read[8]["why"] == "its output cannot be read: No such file or directory"
+
+
+def test_the_page_gets_the_run_and_keeps_earlier_ones(slurm: Slurm, tmp_path: Path) -> None:
+    with pytest.raises(slurm_acceptance.AcceptanceError, match=r"report is missing: site.yml makes it"):
+        step("keep", result={"finished": "1"})
+    (tmp_path / "report").mkdir()
+    path = tmp_path / "report/acceptance.json"
+    step("keep", check_mode=True, result={"finished": "1"})
+    assert not path.exists()
+    assert step("keep", result={"finished": "1", "findings": ["n1: slow"]})["changed"]
+    step("keep", result={"finished": "2", "findings": ["n2: slow"]})
+    assert json.loads(path.read_text())["runs"] == [
+        {"finished": "2", "findings": ["n2: slow"]},
+        {"finished": "1", "findings": []},
+    ]
+    path.write_text("{")
+    step("keep", result={"finished": "3"})
+    assert json.loads(path.read_text())["runs"] == [{"finished": "3"}]
+    assert slurm.commands == []
+
+
+def test_the_page_is_for_root_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    files: list[Any] = []
+    monkeypatch.setattr(slurm_acceptance, "RUNS", f"{tmp_path}/acceptance.json")
+    monkeypatch.setattr(slurm_acceptance, "write", files.extend)
+    step("keep", result={"finished": "1"})
+    assert [(file.owner, file.mode) for file in files] == [("root", 0o600)]

@@ -301,3 +301,38 @@ def test_a_node_that_is_lost_later_stays_a_part_of_the_run() -> None:
     site = host(__accept_names=NAMES, ansible_play_hosts=["n1", "n2"])
     assert accept.nodes(site) == "n[1-5]"
     assert accept.nodes(host(ansible_play_hosts=["n1", "n2", "head"])) == "n[1-2]"
+
+
+def test_the_run_is_kept_for_the_page_with_earlier_ones() -> None:
+    path = "/cluster/report/x/acceptance-runs.json"
+    site, _rounds = run(host(), {"n2": 0.7})
+    first = accept.runs_kept(site, "2026-11-27T10:00:00+00:00")["runs"][0]
+    assert {key: first[key] for key in ("finished", "ok", "level", "measured", "named", "names")} == {
+        "finished": "2026-11-27T10:00:00+00:00",
+        "ok": False,
+        "level": "quick",
+        "measured": 5,
+        "named": 1,
+        "names": "n2",
+    }
+    assert first["findings"][0].startswith("n2: ")
+    assert len(first["findings"]) == first["faults"]
+    assert {row["test"] for row in first["values"]} == {"stream", "dgemm", "disk_write_local", "disk_read_local"}
+    assert all(row["values"] == 5 and 99 < row["median"] < 101 for row in first["values"])
+    site.files = {path: json.dumps({"runs": [first]}).encode()}
+    later = accept.runs_kept(site, "2026-11-28T10:00:00+00:00")["runs"]
+    assert later[1:] == [{**first, "findings": []}]
+    site.files = {path: json.dumps({"runs": later}).encode()}
+    # The page gets this run alone, with its time: its host has the runs of other control hosts as well.
+    assert accept.last_run(site) == later[0]
+    for text in ("", "[]", "{", "7"):
+        site.files = {path: text.encode()}
+        assert len(accept.runs_kept(site, "2026-11-28T10:00:00+00:00")["runs"]) == 1
+
+
+def test_a_job_without_a_result_is_on_the_page() -> None:
+    outputs = [{"task": "1/node/n1", "job": 0, "nodes": "n1", "text": "", "why": "job 1 ended as TIMEOUT (0:0)"}]
+    site = host(__accept_stored={"outputs": outputs}, __accept_rounds=1)
+    found = accept.runs_kept(site, "2026-11-28T10:00:00+00:00")["runs"][0]
+    assert (found["ok"], found["named"], found["faults"]) == (False, 0, 1)
+    assert found["findings"] == [f"failed: {accept.result(site)['errors'][0]}"]

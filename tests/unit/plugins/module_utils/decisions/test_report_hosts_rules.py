@@ -26,6 +26,7 @@ BASE: dict[str, Any] = {
     "base_time_service": "chrony",
     "base_kernel_settings": {},
     "validate_report_dir": "/missing",
+    "accept_report_dir": "/missing",
 }
 UPDATE = {
     "kind": "kernel",
@@ -199,6 +200,17 @@ def test_the_last_validation_of_this_control_host(tmp_path: Path) -> None:
     assert report_hosts.left_by_validate(host, result, TIME)["finished"] == TIME
     (tmp_path / "validation.json").write_text("[]")
     assert report_hosts.validation(host) is None
+
+
+def test_the_last_runs_of_accept_of_this_control_host() -> None:
+    hosts = run()
+    host = hosts["head"]
+    assert report_hosts.acceptance(host) == []
+    runs = [{"finished": TIME, "ok": True}]
+    for text, found in ((json.dumps({"runs": runs}), runs), ("[]", []), ("{", []), ('{"runs": 7}', [])):
+        host.files = {**host.files, "/missing/acceptance-runs.json": text.encode()}
+        assert report_hosts.acceptance(host) == found
+    assert report_hosts.found(host, TIME)["acceptance"] == []
 
 
 # -- the playbook ------------------------------------------------------------------------------------------------------
