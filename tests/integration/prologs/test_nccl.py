@@ -42,16 +42,17 @@ def example() -> dict[str, Any]:
 
 def a3mega(lab: Lab, directory: Path) -> Lab:
     """The lab's cluster with the GPUs, the partition, the prologs and the epilogs of the example."""
-    found = example()
+    found, lab_cluster = example(), lab.cluster
     for script in ("tcpxo-start.sh", "tcpxo-stop.sh"):
         (directory / script).symlink_to(A3MEGA / script)
-    (machine,) = found["hardware"].values()
+    (machine,), (partition,) = found["hardware"].values(), found["partitions"]
     gres = [{key: value for key, value in entry.items() if key != "cores"} for entry in machine["gres"]]
     cpus = {"sockets": 1, "cores_per_socket": 16, "threads_per_core": 1, "real_memory": 2000}
-    cluster = lab.cluster | {
-        "hardware": lab.cluster["hardware"] | {"a3-megagpu-8g": {**cpus, "gres": gres}},
-        "nodes": [{"hosts": "prep-node[1-2]", "hardware": "a3-megagpu-8g", "address": "10.213.7.[181-182]"}],
-        "partitions": found["partitions"],
+    controller, nodes = lab_cluster["nodes"]
+    cluster = lab_cluster | {
+        "hardware": lab_cluster["hardware"] | {"a3-megagpu-8g": {**cpus, "gres": gres}},
+        "nodes": [controller, nodes | {"hardware": "a3-megagpu-8g"}],
+        "partitions": [*lab_cluster["partitions"], partition | {"nodes": nodes["hosts"], "default": False}],
         "prologs": found["prologs"],
         "epilogs": found["epilogs"],
         "slurm_conf": {"SlurmdParameters": "config_overrides"},
