@@ -228,10 +228,11 @@ def published_machines(host: RunHost) -> dict[str, PublishedMachine]:
     """What is known of machine types, for published figures. The name of one may be that of a machine of a cloud."""
     found = {}
     for name, machine in host["slurm_hardware_types"].items():
-        for entry in machine.get("gres") or []:
-            if entry["name"] == "gpu":
-                cards = gres_count({**entry, "mig": None})
-                found[name] = PublishedMachine(str(entry.get("type") or ""), cards, platform=name)
+        gpus = [entry for entry in machine.get("gres") or [] if entry["name"] == "gpu"]
+        types = {str(entry.get("type") or "") for entry in gpus}
+        if len(types) == 1:  # an entry for each socket, say; a mixed machine has no figure
+            cards = sum(gres_count({**entry, "mig": None}) for entry in gpus)
+            found[name] = PublishedMachine(types.pop(), cards, platform=name)
     return found
 
 

@@ -1,10 +1,11 @@
 /* A stand-in for pyxis in the tests. It has the options and mounts of pyxis, and runs a task on the host's files, or in
- * an image that is a file. A task finds the values of its options in the variables PYXIS_*. A container with a name is
- * a directory in the data directory of enroot. If it runs, PYXIS_attached has the process that pyxis would attach to. The
- * image `missing` cannot be pulled, that of the image `broken` is made and does not start, `slow` takes a minute to start,
- * and `elsewhere` is made where other hosts do not see it. A container that fails is reported where pyxis reports it, in
- * slurm_spank_task_init: Slurm does not tell srun of an earlier failure. With -DRELEASE=0xMMmmuu the plugin claims another
- * release of Slurm than that of its headers; with -DBROKEN it never starts. */
+ * an image that is a file; one that begins with a dot has only to be there. A task finds the values of its options in
+ * the variables PYXIS_*. A container with a name is a directory in the data directory of enroot. If it runs,
+ * PYXIS_attached has the process that pyxis would attach to. The image `missing` cannot be pulled, that of the image
+ * `broken` is made and does not start, `slow` takes a minute to start, and `elsewhere` is made where other hosts do not
+ * see it. A container that fails is reported where pyxis reports it, in slurm_spank_task_init: Slurm does not tell srun
+ * of an earlier failure. With -DRELEASE=0xMMmmuu the plugin claims another release of Slurm than that of its headers;
+ * with -DBROKEN it never starts. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <slurm/spank.h>
@@ -22,9 +23,9 @@
 
 SPANK_PLUGIN(pyxis, 1)
 
-enum { IMAGE, NAME, MOUNTS, WORKDIR, ROOT, NO_ROOT, HOME, COUNT };
+enum { IMAGE, NAME, MOUNTS, ENV, WORKDIR, ROOT, NO_ROOT, HOME, COUNT };
 
-static char given[COUNT][256];
+static char given[COUNT][1024];
 static int failed;
 
 static int take(int value, const char *argument, int remote)
@@ -36,7 +37,8 @@ static int take(int value, const char *argument, int remote)
 static struct spank_option options[COUNT] = {
 	{"container-image", "IMAGE", "Image of the container.", 1, IMAGE, take},
 	{"container-name", "NAME", "Name of the container.", 1, NAME, take},
-	{"container-mounts", "FROM:TO", "What is mounted.", 1, MOUNTS, take},
+	{"container-mounts", "FROM:TO,...", "What is mounted.", 1, MOUNTS, take},
+	{"container-env", "NAMES", "Variables of the job that win over those of the image.", 1, ENV, take},
 	{"container-workdir", "PATH", "Where the task starts.", 1, WORKDIR, take},
 	{"container-remap-root", NULL, "Be root inside.", 0, ROOT, take},
 	{"no-container-remap-root", NULL, "Be oneself inside.", 0, NO_ROOT, take},
@@ -54,9 +56,26 @@ int slurm_spank_init(spank_t spank, int count, char **arguments)
 	return 0;
 }
 
+static int mount_all(void)
+{
+	char mounts[sizeof(given[MOUNTS])], *next = strcpy(mounts, given[MOUNTS]), *from, *to;
+
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		return -1;
+	while ((from = strsep(&next, ","))) {
+		if (!(to = strchr(from, ':')))
+			return -1;
+		*to++ = 0;
+		mkdir(to, 0755);
+		if (mount(from, to, NULL, MS_BIND, NULL))
+			return -1;
+	}
+	return 0;
+}
+
 static int start(void)
 {
-	char *to = strchr(given[MOUNTS], ':'), root[] = "/tmp/pyxis-XXXXXX", command[512];
+	char root[] = "/tmp/pyxis-XXXXXX", command[2048];
 
 	if (strcmp(given[IMAGE], "missing") == 0)
 		return -1;
@@ -65,14 +84,12 @@ static int start(void)
 			 given[IMAGE]);
 		return system(command) || chroot(root) || chdir("/") ? -1 : 0;
 	}
-	if (!to)
-		return 0;
-	*to++ = 0;
-	mkdir(to, 0755);
-	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	    mount(given[MOUNTS], to, NULL, MS_BIND, NULL))
+	if (*given[IMAGE] == '.' && access(given[IMAGE], R_OK))
 		return -1;
-	to[-1] = ':';
+	if (!*given[MOUNTS])
+		return 0;
+	if (mount_all())
+		return -1;
 	return *given[WORKDIR] ? chdir(given[WORKDIR]) : 0;
 }
 

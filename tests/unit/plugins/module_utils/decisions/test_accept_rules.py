@@ -9,16 +9,19 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.published import PublishedMachine
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import MOST_ROUNDS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import accept
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from plain_host import PlainHost, cluster
 
+ROOT = Path(__file__).parents[5]
 NAMES = [f"n{number}" for number in range(1, 6)]
 MACHINE: dict[str, Any] = {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000}
 OPTIONS: dict[str, Any] = {
@@ -166,6 +169,15 @@ def test_the_figure_of_guide_003_holds_for_its_machine_alone(value: float, kind:
         )
         assert accept.failure(site).startswith("pairs are slow. ")
         assert accept.cases(site)[-1]["nodes"] == "n[1-2]"
+
+
+def test_gpus_of_two_sockets_are_one_machine_for_published_figures() -> None:
+    """As the example has them. Where a machine has GPUs of two types, no figure is for it."""
+    example = yaml.safe_load((ROOT / "inventory/a3mega/a3mega.cluster.yml").read_text())["hardware"]
+    site = host(slurm_hardware_types=example)
+    assert accept.published_machines(site) == {"a3-megagpu-8g": PublishedMachine("h100", 8, "a3-megagpu-8g")}
+    types = [{"name": "gpu", "type": kind, "file": "/dev/nvidia0"} for kind in ("h100", "a100")]
+    assert accept.published_machines(host(slurm_hardware_types={"m": {**MACHINE, "gres": types}})) == {}
 
 
 def test_nodes_without_gpus_have_no_tests_of_gpus() -> None:
