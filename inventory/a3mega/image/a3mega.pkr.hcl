@@ -33,7 +33,7 @@ variable "collection" {
 }
 
 variable "ansible_core" {
-  description = "The release of ansible-core that runs on the virtual machine. It does not stay in the image."
+  description = "The release of ansible-core that runs on the virtual machine."
   type        = string
   default     = "2.19.14"
 }
@@ -73,8 +73,8 @@ variable "disk_size" {
 }
 
 locals {
-  # It is removed at the end, with all that is in it.
-  staging = "/var/tmp/gpucluster-slurm-image"
+  # In memory: neither the scan for secrets nor the image has what is there.
+  staging = "/run/gpucluster-slurm-image"
   next_to = dirname(var.cluster_file)
 }
 
@@ -104,7 +104,10 @@ build {
   sources = ["source.googlecompute.host"]
 
   provisioner "shell" {
-    inline = ["install -d -m 0700 ${local.staging}"]
+    inline = [
+      "sudo mkdir -p ${local.staging}",
+      "sudo mount -t tmpfs -o mode=0700,uid=$(id -u) tmpfs ${local.staging}", # /run itself can be noexec
+    ]
   }
 
   provisioner "file" {
@@ -122,11 +125,10 @@ build {
   }
 
   provisioner "ansible-local" {
-    command                 = "PYTHONUNBUFFERED=1 ${local.staging}/ansible/bin/ansible-playbook"
-    playbook_file           = "${path.root}/image.yml"
-    inventory_file          = var.cluster_file
-    extra_arguments         = ["-e", "image_of=${var.image_of}", "-e", "ansible_connection=local"]
-    staging_directory       = local.staging
-    clean_staging_directory = true
+    command           = "PYTHONUNBUFFERED=1 ${local.staging}/ansible/bin/ansible-playbook"
+    playbook_file     = "${path.root}/image.yml"
+    inventory_file    = var.cluster_file
+    extra_arguments   = ["-e", "image_of=${var.image_of}", "-e", "ansible_connection=local"]
+    staging_directory = local.staging
   }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a virtual machine needs before Ansible runs on it: ansible-core in an environment of its own, and the
 # collection. The site adds here what its packages need, such as repositories of apt.
-# It runs in a directory that is removed at the end, which has the file COLLECTION. ANSIBLE_CORE is a release.
+# It runs in a directory in memory, which has the file COLLECTION. ANSIBLE_CORE is a release.
 set -euo pipefail
 umask 022
 

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.skipif(shutil.which("packer") is None, reason="no packe
 IMAGE = ROOT / "inventory/a3mega/image"
 HOST, ADDRESS = "packer", "10.213.7.253"
 CLOUD = 'sources = ["source.googlecompute.host"]'
-STAGING = "/var/tmp/gpucluster-slurm-image"
 
 
 @pytest.fixture(name="bare", scope="module")
@@ -91,6 +90,6 @@ def test_packer_builds_an_image_of_a_node(lab: Lab, bare: str, tmp_path: Path) -
     assert on_host("systemctl is-enabled slurmd") == "enabled"
     assert on_host("systemctl is-active slurmd munge").split() == ["inactive", "inactive"]
     assert on_host("dpkg-query -W -f '${db:Status-Status}' slurmd") == "installed"
-    for secret in ("/etc/munge/munge.key", "/etc/ssh/ssh_host_ed25519_key", STAGING):
-        assert on_host(f"ls -d {secret}") == "", f"{secret} is in the image"
-    assert on_host("cat /etc/machine-id") in ("", "uninitialized")
+    assert on_host("ls /etc/munge/munge.key /etc/ssh/ssh_host_*_key 2>/dev/null; cat /etc/machine-id") == ""
+    # What Packer has copied and installed is in memory.
+    assert on_host("find / -xdev -name 'gpucluster-slurm*.tar.gz' -o -xdev -name 'ansible_collections'") == ""
