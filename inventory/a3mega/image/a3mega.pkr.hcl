@@ -95,6 +95,8 @@ source "googlecompute" "host" {
   use_internal_ip         = true
   metadata = {
     block-project-ssh-keys = "TRUE"
+    # No default user: the first mount of /home wants it to be empty.
+    user-data = "#cloud-config\nusers: []\n"
     # Google's agent has made the user of Packer, with its key.
     shutdown-script = "#!/bin/sh\nuserdel --force --remove packer\n"
   }
