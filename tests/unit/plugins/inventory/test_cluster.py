@@ -174,7 +174,8 @@ def test_examples(path: Path) -> None:
     groups = inventory.get_groups_dict()
     assert groups["slurm_controller"]
     assert groups["slurm_compute"]
-    assert all("ansible_host" in host.vars for host in inventory.get_hosts())
+    # The names of a3mega are in the DNS of its network.
+    assert all(("ansible_host" in host.vars) is (path.parent.name != "a3mega") for host in inventory.get_hosts())
 
 
 def test_there_are_examples() -> None:
