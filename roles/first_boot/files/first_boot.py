@@ -5,7 +5,7 @@
 
     slurm-first-boot          before munge and slurmd (or sackd) start: finds the controllers, gets the key, and asks a
                               controller whether it takes the release of this image
-    slurm-first-boot check    after slurmd (or sackd) was started: waits until the host is in its cluster
+    slurm-first-boot check    while slurmd (or sackd) starts: waits until the host is in its cluster
 
 Both run at each boot, and change nothing that is right. docs/admin/images.md of the collection has the sources of
 controllers and key. The first error ends the program, and is its last line. No key is ever shown.
@@ -331,7 +331,7 @@ def run_key_command(command: Sequence[str]) -> bytes:
             ) from error
     if process.returncode:
         raise FirstBootError(
-            f"first_boot_key_command: {command[0]} ended with {process.returncode}: {last_line(errors)}"
+            f"first_boot_key_command: {command[0]} ended with {process.returncode}: {error_lines(errors)[-1]}"
         )
     return output
 
@@ -361,11 +361,12 @@ def check_size(key: bytes, where: str) -> None:
         raise FirstBootError(f"{where}: found {found} bytes, allowed for a munge key: {least} to {most}")
 
 
-def last_line(errors: bytes) -> str:
-    """The last line of the errors of a command, without control characters."""
-    lines = [" ".join(line.split()) for line in errors.decode(errors="replace").split("\n") if line.strip()]
-    text = "".join(letter for letter in (lines or ["no error message"])[-1] if letter.isprintable())
-    return text[:300]
+def error_lines(errors: bytes) -> list[str]:
+    """The lines of the errors of a command, without control characters."""
+    lines = (" ".join(line.split()) for line in errors.decode(errors="replace").split("\n"))
+    return ["".join(letter for letter in line if letter.isprintable())[:300] for line in lines if line] or [
+        "no message"
+    ]
 
 
 # -- The release -----------------------------------------------------------------------------------------------------
@@ -376,7 +377,7 @@ def own_version(daemon: str) -> str:
     answer = run([f"/usr/sbin/{daemon}", "-V"])
     found = re.search(r"\b\d+\.\d+\.\d+", answer.stdout)
     if not found:
-        raise FirstBootError(f"{daemon} -V does not tell its release: {last_line(answer.stderr.encode())}")
+        raise FirstBootError(f"{daemon} -V does not tell its release: {error_lines(answer.stderr.encode())[-1]}")
     return found[0]
 
 
@@ -491,8 +492,8 @@ def is_joined(settings: Settings, servers: Sequence[Server]) -> str:
         SLURM_CONF_SERVER=",".join(map(str, servers)),
     )
     if answer.returncode:
-        error = last_line((answer.stderr or answer.stdout).encode())
-        return f"Slurm's commands have no answer from {', '.join(map(str, servers))}: {error}{cause(error)}"
+        error = "; ".join(error_lines((answer.stderr or answer.stdout).encode()))
+        return f"{cause(error, servers)} ({error})"
     if settings.daemon != "slurmd":
         return ""
     lines = answer.stdout.strip().split("\n")
@@ -505,22 +506,27 @@ def is_joined(settings: Settings, servers: Sequence[Server]) -> str:
     return f"node {name} is {state} ({reason}); see journalctl -u slurmd" if NOT_UP.fullmatch(state) else ""
 
 
-def cause(error: str) -> str:
+def cause(error: str, servers: Sequence[Server]) -> str:
     """What is probably behind an error of Slurm's commands."""
+    names = ", ".join(map(str, servers))
     if re.search(r"authentication|credential", error, re.IGNORECASE):
+        now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
         return (
-            f"; the munge key is another one than that of the controllers ({KEY}), or the clocks differ by more than 5 "
-            f"minutes (here it is {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC)"
+            f"{names} does not accept credentials of this host: its munge key ({KEY}) is another one, or the clocks "
+            f"differ by more than 5 minutes (here it is {now} UTC)"
         )
-    return ""
+    return f"Slurm's commands have no answer from {names}"
 
 
 def check() -> None:
     """Wait until the host is in its cluster. Raises FirstBootError."""
     settings = read_settings()
     servers = find_controllers(settings).servers
-    until = time.monotonic() + JOIN
+    until, told = time.monotonic() + JOIN, ""
     while problem := is_joined(settings, servers):
+        if problem != told:
+            print(f"not in the cluster yet: {problem}", flush=True)
+            told = problem
         if time.monotonic() > until:
             release = check_release(servers, own_version(settings.daemon), settings)
             raise FirstBootError(f"not in the cluster after {JOIN} s: {problem}; {release}")
