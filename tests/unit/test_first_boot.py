@@ -68,7 +68,7 @@ def host_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     for name in ("SETTINGS", "SITE", "KERNEL", "UNITS", "ENVIRONMENT", "KEY"):
         monkeypatch.setattr(program, name, f"{tmp_path}{getattr(program, name)}")
     monkeypatch.setattr(program, "KEY_OWNER", pwd.getpwuid(os.getuid()).pw_name)
-    monkeypatch.setattr(program, "own_version", lambda _daemon: "24.11.5")
+    monkeypatch.setattr(program, "own_version", lambda: "24.11.5")
     monkeypatch.setattr(program, "ASK", 2)
     monkeypatch.setattr(os, "umask", lambda _mask: 0o022)
     host = Host(program=program, root=tmp_path, settings=rules.settings(cluster()["n1"]))
@@ -191,9 +191,9 @@ def test_no_key(host: Host) -> None:
     assert "munge.key is missing, and the image has no command for it" in wrong_key(host)
 
 
-@pytest.mark.parametrize(("size", "found"), [(0, "0"), (31, "31"), (1025, "more than 1024"), (9999, "more than 1024")])
+@pytest.mark.parametrize(("size", "found"), [(0, "0"), (31, "31"), (65537, "more than 65536")])
 def test_a_key_of_another_size(host: Host, stand_in: StandIn, size: int, found: str) -> None:
-    message = f"found {found} bytes, allowed for a munge key: 32 to 1024"
+    message = f"found {found} bytes, allowed for a munge key: 32 to 65536"
     text = os.urandom(size)
     stand_in("get-key", f"cat {host.write('vault', base64.b64encode(text))}")
     assert message in wrong_key(host, "get-key")
@@ -306,6 +306,17 @@ def release_of(host: Host, version: str, *ports: int) -> str:
         return f"refused: {error}"
 
 
+def test_the_version_of_this_host(tmp_path: Path, stand_in: StandIn) -> None:
+    """scontrol has no configuration of its own yet."""
+    program = load("first_boot/files/first_boot.py")
+    stand_in("scontrol", f'cp "$SLURM_CONF" {tmp_path}/conf; echo "slurm-wlm 24.11.5"; test "$*" = -V')
+    assert program.own_version() == "24.11.5"
+    assert (tmp_path / "conf").read_text() == "ClusterName=none\nSlurmctldHost=localhost\n"
+    stand_in("scontrol", "echo; echo 'no library' >&2; exit 1")
+    with pytest.raises(program.FirstBootError, match="scontrol -V does not tell its release: no library"):
+        program.own_version()
+
+
 @pytest.mark.parametrize(
     ("controller", "version", "expected"),
     [
@@ -380,7 +391,7 @@ def test_a_boot_and_the_next_one(host: Host, capsys: pytest.CaptureFixture[str])
 def test_all_errors_are_told_together(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     with slurmctld(answers_of("26.05")) as port:
         host.write("SITE", f"controllers=127.0.0.1:{port}")
-        monkeypatch.setattr(host.program, "own_version", lambda _daemon: "22.05.8")
+        monkeypatch.setattr(host.program, "own_version", lambda: "22.05.8")
         error = host.error()
     assert "22.05.8, and slurmctld on" in error
     assert "munge.key is missing" in error
@@ -407,6 +418,10 @@ def test_a_login_host_without_sackd_gets_its_key_alone(host: Host) -> None:
         (
             "echo 'failed to fetch: Protocol authentication error' >&2; echo 'fatal: no configuration' >&2; exit 1",
             "head:6817 does not accept credentials of this host: its munge key",
+        ),
+        (
+            "echo 'Failed to access /run/munge/munge.socket.2' >&2; echo 'authentication error' >&2; exit 1",
+            ": munge does not run (journalctl -u munge) (Failed to access",
         ),
         ("echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1", "no answer from head:6817 (Unable"),
     ],

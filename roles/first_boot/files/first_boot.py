@@ -43,9 +43,9 @@ ENVIRONMENT = "/run/gpucluster-slurm/first-boot.env"
 """What the unit of slurmd or sackd reads (EnvironmentFile), so that systemd need not read its units again."""
 KEY = "/etc/munge/munge.key"
 KEY_OWNER = "munge"
-KEY_BYTES = (32, 1024)
-"""The least and the most bytes of a key: munged refuses a shorter one, and mungekey makes no longer one (munge 0.5.14
-and later: munged(8), mungekey(8))."""
+KEY_BYTES = (32, 65536)
+"""The least bytes that munged takes, and more than any key has: mungekey(8) makes at most 1,024, and munged takes others
+as well."""
 
 PREFIX = "gpucluster."
 NAMES = ("controllers",)
@@ -372,12 +372,18 @@ def error_lines(errors: bytes) -> list[str]:
 # -- The release -----------------------------------------------------------------------------------------------------
 
 
-def own_version(daemon: str) -> str:
-    """The version of the daemon in this image, such as 24.11.5. Raises FirstBootError."""
-    answer = run([f"/usr/sbin/{daemon}", "-V"])
+def own_version() -> str:
+    """The version of Slurm on this host, such as 24.11.5. Raises FirstBootError.
+
+    sackd has no option for it, and commands want a configuration before they tell it.
+    """
+    with tempfile.NamedTemporaryFile(prefix="slurm-first-boot.") as conf:
+        conf.write(b"ClusterName=none\nSlurmctldHost=localhost\n")
+        conf.flush()
+        answer = run(["scontrol", "-V"], SLURM_CONF=conf.name)
     found = re.search(r"\b\d+\.\d+\.\d+", answer.stdout)
     if not found:
-        raise FirstBootError(f"{daemon} -V does not tell its release: {error_lines(answer.stderr.encode())[-1]}")
+        raise FirstBootError(f"scontrol -V does not tell its release: {error_lines(answer.stderr.encode())[-1]}")
     return found[0]
 
 
@@ -508,6 +514,8 @@ def is_joined(settings: Settings, servers: Sequence[Server]) -> str:
 
 def cause(error: str, servers: Sequence[Server]) -> str:
     """What is probably behind an error of Slurm's commands."""
+    if "munge.socket" in error:
+        return "munge does not run (journalctl -u munge)"
     names = ", ".join(map(str, servers))
     if re.search(r"authentication|credential", error, re.IGNORECASE):
         now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
@@ -528,7 +536,7 @@ def check() -> None:
             print(f"not in the cluster yet: {problem}", flush=True)
             told = problem
         if time.monotonic() > until:
-            release = check_release(servers, own_version(settings.daemon), settings)
+            release = check_release(servers, own_version(), settings)
             raise FirstBootError(f"not in the cluster after {JOIN} s: {problem}; {release}")
         time.sleep(1)
     print(f"in cluster {settings.cluster}")
@@ -543,7 +551,7 @@ def prepare() -> None:
         print(f"controllers: {', '.join(map(str, found.servers))} ({found.source})")
         set_environment("" if found.in_unit else environment(settings.daemon, found.servers))
         try:
-            done.append(check_release(found.servers, own_version(settings.daemon), settings))
+            done.append(check_release(found.servers, own_version(), settings))
         except FirstBootError as error:
             problems.append(str(error))
     try:
