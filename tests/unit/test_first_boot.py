@@ -350,6 +350,11 @@ def test_a_controller_of_a_later_release_than_the_tables(host: Host) -> None:
         assert "has Slurm with protocol 60000: build the image" in release_of(host, "24.11.5", port)
 
 
+def test_something_else_answers(host: Host) -> None:
+    with slurmctld(lambda _protocol: b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
+        assert f"127.0.0.1:{port} does not answer as slurmctld" in release_of(host, "24.11.5", port)
+
+
 def closed_port() -> int:
     """A port on which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:

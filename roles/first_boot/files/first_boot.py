@@ -44,14 +44,14 @@ ENVIRONMENT = "/run/gpucluster-slurm/first-boot.env"
 KEY = "/etc/munge/munge.key"
 KEY_OWNER = "munge"
 KEY_BYTES = (32, 65536)
-"""The least bytes that munged takes, and more than any key has: mungekey(8) makes at most 1,024, and munged takes others
-as well."""
+"""The least bytes that munged takes, and more than any key has: mungekey(8) makes at most 1,024, and munged takes
+others as well."""
 
 PREFIX = "gpucluster."
 NAMES = ("controllers",)
 """What the site can set: as kernel arguments with PREFIX, and in SITE."""
 
-ASK, COMMAND, KEY_COMMAND, JOIN = 3, 15, 60, 60
+ASK, COMMAND, KEY_COMMAND, JOIN = 3, 15, 60, 300
 """Time limits in seconds: an answer of slurmctld, of a command of Slurm, of the site's command for the key, and the
 time in which the host has to be in its cluster."""
 
@@ -135,7 +135,11 @@ def parse_servers(text: str, port: int, where: str) -> list[Server]:
 
 
 def is_host(name: str) -> bool:
-    """Whether this is the name of a host (RFC 1123), or an IPv4 address."""
+    """Whether this is the name of a host (RFC 1123), or an IPv4 address.
+
+    Slurm takes what follows the first colon for the port, so an IPv6 address needs a name (`fetch_config` in
+    src/common/fetch_config.c).
+    """
     if re.fullmatch(r"[0-9.]+", name):
         try:
             ipaddress.IPv4Address(name)
@@ -413,7 +417,11 @@ def protocol_of(answer: bytes) -> int:
 def ask_release(server: Server, own: str, protocols: Mapping[str, int]) -> str:
     """The release as which a controller answers: that of this host if it takes it; empty if it does not answer.
 
-    One that answers as a web server is asked in all other releases, the latest first. Raises OSError.
+    One that answers as a web server is asked in all other releases, the latest first.
+
+    Raises:
+        OSError: it cannot be reached.
+        FirstBootError: it is something else than slurmctld, or of an unknown release.
     """
     releases = {number: release for release, number in protocols.items()}
     for release in (own, *reversed([*protocols])):
@@ -423,7 +431,10 @@ def ask_release(server: Server, own: str, protocols: Mapping[str, int]) -> str:
         found = protocol_of(answer)
         if found:
             return releases.get(found, f"with protocol {found}")
-    return ""
+    raise FirstBootError(
+        f"{server} does not answer as slurmctld of a release that this image knows ({', '.join(protocols)}): correct the "
+        "name and the port of the controller, or build the image with the release of the cluster"
+    )
 
 
 def check_release(servers: Sequence[Server], version: str, settings: Settings) -> str:
