@@ -432,8 +432,8 @@ def ask_release(server: Server, own: str, protocols: Mapping[str, int]) -> str:
         if found:
             return releases.get(found, f"with protocol {found}")
     raise FirstBootError(
-        f"{server} does not answer as slurmctld of a release that this image knows ({', '.join(protocols)}): correct the "
-        "name and the port of the controller, or build the image with the release of the cluster"
+        f"{server} does not answer as slurmctld of a release that this image knows ({', '.join(protocols)}): correct "
+        "the name and the port of the controller, or build the image with the release of the cluster"
     )
 
 
