@@ -78,6 +78,12 @@ def host_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return host
 
 
+def test_role_and_program_have_the_same_paths() -> None:
+    program = load("first_boot/files/first_boot.py")
+    for name in ("SETTINGS", "ENVIRONMENT", "UNITS"):
+        assert getattr(program, name) == getattr(rules, name)
+
+
 # -- controllers -----------------------------------------------------------------------------------------------------
 
 
@@ -350,6 +356,11 @@ def test_a_controller_of_a_later_release_than_the_tables(host: Host) -> None:
         assert "has Slurm with protocol 60000: build the image" in release_of(host, "24.11.5", port)
 
 
+def test_controllers_with_tls_are_not_asked(host: Host) -> None:
+    host.set(tls=True)
+    assert release_of(host, "22.05.8", closed_port()) == "release: not asked, since the controllers use TLS"
+
+
 def test_something_else_answers(host: Host) -> None:
     with slurmctld(lambda _protocol: b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
         assert f"127.0.0.1:{port} does not answer as slurmctld" in release_of(host, "24.11.5", port)
@@ -443,7 +454,7 @@ def test_whether_a_node_is_in_its_cluster(
 
 def test_a_login_host_is_in_its_cluster_if_a_controller_answers(host: Host, stand_in: StandIn) -> None:
     host.set(daemon="sackd")
-    stand_in("scontrol", "echo 'Slurmctld(primary) at head is UP'")
+    stand_in("sinfo", "test \"$*\" = '--noheader --summarize' && echo 'all* up infinite 0/2/0/2 n[1-2]'")
     assert host.error("check") == ""
 
 

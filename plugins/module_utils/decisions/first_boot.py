@@ -39,6 +39,7 @@ def settings(host: RunHost) -> dict[str, Any]:
         "daemon": daemon(host),
         "servers": servers,
         "port": int(servers[0].rpartition(":")[2]),
+        "tls": host["slurm_conf"].get("TLSType", "tls/none") != "tls/none",
         "key_command": host.option(ROLE, "first_boot_key_command"),
         "protocols": {release: protocol_of_release(release) for release in RELEASES},
         "takes": {release: list(takes(release)) for release in RELEASES},

@@ -91,6 +91,8 @@ class Settings(NamedTuple):
     servers: Sequence[str]
     port: int
     key_command: Sequence[str]
+    tls: bool
+    """Whether controllers take connections with TLS alone (TLSType): without a certificate they cannot be asked."""
     protocols: Mapping[str, int]
     """Releases of Slurm in their order, and the versions of their protocol."""
     takes: Mapping[str, Sequence[str]]
@@ -448,6 +450,8 @@ def check_release(servers: Sequence[Server], version: str, settings: Settings) -
         FirstBootError: the controller takes other releases only.
     """
     own = version.rpartition(".")[0]
+    if settings.tls:
+        return "release: not asked, since the controllers use TLS"
     if own not in settings.protocols:
         return f"release: {own} is not in the tables of this image, so no controller was asked"
     silent = []
@@ -502,12 +506,10 @@ def run(command: Sequence[str], **variables: str) -> subprocess.CompletedProcess
 def is_joined(settings: Settings, servers: Sequence[Server]) -> str:
     """Why the host is not in its cluster; empty if it is."""
     name = socket.gethostname().partition(".")[0]
-    question = ["sinfo", "--noheader", "--Node", "--format=%T %E", f"--nodes={name}"]
+    of_node = ["--Node", "--format=%T %E", f"--nodes={name}"]
+    question = ["sinfo", "--noheader", *(of_node if settings.daemon == "slurmd" else ["--summarize"])]
     # Commands have no configuration before slurmd or sackd has fetched it.
-    answer = run(
-        question if settings.daemon == "slurmd" else ["scontrol", "ping"],
-        SLURM_CONF_SERVER=",".join(map(str, servers)),
-    )
+    answer = run(question, SLURM_CONF_SERVER=",".join(map(str, servers)))
     if answer.returncode:
         error = "; ".join(error_lines((answer.stderr or answer.stdout).encode()))
         return f"{cause(error, servers)} ({error})"

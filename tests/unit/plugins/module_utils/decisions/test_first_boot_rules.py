@@ -72,10 +72,15 @@ def test_the_settings_have_controllers_releases_and_the_command() -> None:
     settings = json.loads(files["/etc/gpucluster-slurm/first-boot.json"])
     assert settings["servers"] == ["a:7000", "b:7000"]
     assert settings["port"] == 7000
+    assert settings["tls"] is False
     assert settings["key_command"] == ["vault", "read"]
     assert settings["protocols"]["24.11"] == 10752
     assert settings["protocols"]["26.05"] == 11520
     assert settings["takes"]["24.11"] == ["23.02", "23.11", "24.05"]
+
+
+def test_the_settings_tell_whether_controllers_use_tls() -> None:
+    assert first_boot.settings(cluster(slurm_conf={"TLSType": "tls/s2n"})["n1"])["tls"] is True
 
 
 def test_only_root_reads_the_settings() -> None:
