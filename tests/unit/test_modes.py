@@ -101,7 +101,7 @@ def test_programs_of_root_set_their_umask() -> None:
     texts = {path.name: path.read_text() for path in paths if path.is_file() and path.name not in OF_USERS}
     making = {name for name, text in texts.items() if makes.search(text)}
     own = {"slurm-metrics", "slurm-gpu-metrics", "slurm-gpu-hours"}
-    assert making == {"health.py", "job_script.sh.j2", "prolog.sh.j2", "slurm_backup.py"} | own
+    assert making == {"first_boot.py", "health.py", "job_script.sh.j2", "prolog.sh.j2", "slurm_backup.py"} | own
     assert [name for name in making if not sets.search(texts[name])] == []
 
 

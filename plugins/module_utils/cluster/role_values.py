@@ -204,6 +204,7 @@ VALUES: dict[str, Check] = {
     "enroot_packages": package_source,
     "enroot_runtime_dir": directory_for("one_user"),
     "enroot_temp_dir": directory_for("one_user"),
+    "first_boot_key_command": one_line,
     "job_tools_image": one_line,
     "job_tools_partition": one_line,
     "job_tools_registry": one_line,

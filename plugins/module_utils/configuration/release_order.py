@@ -68,6 +68,11 @@ def release_of_protocol(number: int) -> str:
     return RELEASES[place] if place < len(RELEASES) else f"newer than {RELEASES[-1]}"
 
 
+def protocol_of_release(release: str) -> int:
+    """The protocol version of one of RELEASES, such as 10752 for 24.11."""
+    return (FIRST_PROTOCOL + RELEASES.index(release)) << 8
+
+
 def _rank(release: str) -> int:
     """The place of a release in their order; -1 for one that is older than all of the tables, or is none."""
     if release in RELEASES:
