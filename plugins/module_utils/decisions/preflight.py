@@ -27,6 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spa
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     alertmanager,
     command_line,
+    image,
     slurm_accounting,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -153,6 +154,7 @@ def _objections(host: RunHost) -> Iterator[str]:
     if (ansible["major"], ansible["minor"]) < OLDEST_ANSIBLE:
         yield f"ansible-core {ansible['full']} is too old; this collection needs 2.19 or later"
     yield from command_line.option_errors(host)
+    yield from image.setting_errors(host)
     yield from inventory_objections(host)
     tools = host["slurm_containers"]
     if "pyxis" in tools and "enroot" not in tools:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    image,
     preparation,
     report,
     slurm_accounting,
@@ -165,4 +166,5 @@ STAGES_OF_CONTROLLER: Mapping[str, Callable[[RunHost], bool]] = {
 
 def stages(host: RunHost) -> list[str]:
     """The stages with work on this host."""
-    return [name for name, needs in STAGES.items() if needs(host)]
+    allowed = image.STAGES if image.builds(host) else STAGES
+    return [name for name, needs in STAGES.items() if name in allowed and needs(host)]
