@@ -17,7 +17,8 @@ class ActionModule(Checked):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module and return its result."""
-        module = self._task.action.rpartition(".")[2]
-        if image.builds(TemplatedHost(task_vars or {}, self._templar, self._loader)):
-            self._task.args = {**self._task.args, **image.MODULE_OPTIONS.get(module, {})}
+        known = task_vars or {}
+        options = image.MODULE_OPTIONS.get(self._task.action.rpartition(".")[2], {})
+        if "slurm_image" in known and options and image.builds(TemplatedHost(known, self._templar, self._loader)):
+            self._task.args = {**self._task.args, **options}
         return super().run(tmp, task_vars)

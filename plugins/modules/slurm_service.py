@@ -399,7 +399,7 @@ def act(module: AnsibleModule, action: str) -> None:
 
 def check_service(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
     """The output of the command that checks that the service works. Raises ServiceError if it fails."""
-    if proof is None or module.check_mode or not module.params["start"]:
+    if proof is None or module.check_mode:
         return ""
     rc, stdout, stderr = module.run_command(proof["command"], data=proof["stdin"])
     if rc != 0:
@@ -523,7 +523,7 @@ def run_service(module: AnsibleModule) -> ServiceResult:
         for action in actions:
             act(module, action)
     actions = reread + actions
-    output = check_service(module, params["proof"])
+    output = check_service(module, params["proof"] if params["start"] else None)
     if not module.check_mode:
         record_applied(module, wanted.files)
     diff = wanted.diff

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line, storage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import plain_file, program
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
@@ -56,12 +56,12 @@ def builds(host: RunHost) -> bool:
 
 def errors(host: RunHost) -> list[str]:
     """The errors in the options of image.yml."""
-    return [*command_line.errors(host, "image"), *_host_errors(host)]
+    return list(_errors(host))
 
 
-def _host_errors(host: RunHost) -> Iterator[str]:
-    """Why `image_of` has no image."""
-    name = str(host.get("image_of") or "")
+def _errors(host: RunHost) -> Iterator[str]:
+    """Why `image_of` has no image; preflight checks the options of Ansible."""
+    name = str(host.option("image", "image_of"))
     nodes = dict.fromkeys([*host.members("slurm_compute"), *host.members("slurm_login")])
     servers = {*host.members("slurm_controller"), *host.members("slurm_database")}
     allowed = [node for node in nodes if node not in servers]
@@ -120,7 +120,7 @@ def _at_first_boot(host: RunHost) -> Iterator[str]:
     """What the image does by itself at its first boot."""
     yield "the machine id and the ssh host keys are made"
     yield "the munge key is taken from where the site has it, then munge and Slurm's daemon start"
-    if host["slurm_storage"]:
+    if storage.own_plan(host).get("mounts"):
         yield "file systems are mounted by the units of the image"
 
 

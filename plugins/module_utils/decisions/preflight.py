@@ -61,6 +61,7 @@ ROLES: Mapping[str, str] = {
     "rolling": "slurm_cluster",
     "maintenance": "slurm_cluster",
     "accept": "slurm_cluster",
+    "image": "slurm_cluster",
     "remove_nodes": "slurm_cluster",
     "enroot": "slurm_cluster",
     "pyxis": "slurm_cluster",

@@ -85,7 +85,7 @@ OWN = ("btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "vfat", "xfs", "zfs")
 
 
 @dataclass(frozen=True)
-class Finding:
+class ImageFinding:
     """What must not be in an image."""
 
     path: str
@@ -100,7 +100,7 @@ class Finding:
         return f"{self.path}: {self.kind}"
 
 
-def scan(root: str = "/") -> list[Finding]:
+def scan(root: str = "/") -> list[ImageFinding]:
     """What the tree has, by path. Raises OSError: the tree cannot be read.
 
     Files of packages are left out if they are as the package has them: nothing in them is a secret.
@@ -123,20 +123,20 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def _of_paths(root: str) -> Iterator[Finding]:
+def _of_paths(root: str) -> Iterator[ImageFinding]:
     """Identities, and passwords of users."""
     for name, kind in PATHS:
         path = root + name
         if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
-            yield Finding(f"/{name}", kind)
+            yield ImageFinding(f"/{name}", kind)
     for name in MACHINE_IDS:
         if not os.path.islink(root + name) and _read(root + name).strip() not in NO_MACHINE:
-            yield Finding(f"/{name}", "machine id")
+            yield ImageFinding(f"/{name}", "machine id")
     for name in SHADOW:
         for line in _read(root + name).decode(errors="replace").split("\n"):
             user, _colon, rest = line.partition(":")
             if re.match(r"!*(?:\$|[A-Za-z0-9./_]{13}(?::|$))", rest):
-                yield Finding(f"/{name}", f"password of {user}")
+                yield ImageFinding(f"/{name}", f"password of {user}")
 
 
 def _files(root: str) -> Iterator[str]:
@@ -162,7 +162,7 @@ def _foreign_mounts() -> set[str]:
     return found
 
 
-def _of_file(root: str, name: str, from_package: Callable[[str], bool]) -> Iterator[Finding]:
+def _of_file(root: str, name: str, from_package: Callable[[str], bool]) -> Iterator[ImageFinding]:
     """What a file has, by its name and its content."""
     path = root + name
     try:
@@ -176,7 +176,7 @@ def _of_file(root: str, name: str, from_package: Callable[[str], bool]) -> Itera
     content = _read(path) if not kinds else b""
     kinds = kinds or [kind for pattern, kind in CONTENTS if pattern.search(content)]
     if kinds and not from_package(name):
-        yield from (Finding(f"/{name}", kind) for kind in kinds)
+        yield from (ImageFinding(f"/{name}", kind) for kind in kinds)
 
 
 class _PackageFiles:
@@ -205,7 +205,7 @@ class _PackageFiles:
                     yield name, checksum
 
 
-def without(findings: Iterable[Finding], accepted: Iterable[str]) -> list[Finding]:
+def without(findings: Iterable[ImageFinding], accepted: Iterable[str]) -> list[ImageFinding]:
     """The findings without those whose paths are accepted, by name or by a pattern of fnmatch(3)."""
     patterns = [*accepted]
     return [found for found in findings if not any(fnmatch.fnmatchcase(found.path, pattern) for pattern in patterns)]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +45,7 @@ def module(files: Path, capsys: pytest.CaptureFixture[str]) -> Module:
     assert files.exists()
 
     def run(**options: Any) -> dict[str, Any]:
-        arguments = {**options, "_ansible_diff": True, "_ansible_check_mode": True}
+        arguments = {"_ansible_check_mode": True, **options, "_ansible_diff": True}
         with patch_module_args(arguments), pytest.raises(SystemExit):
             slurm_access.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -134,3 +135,23 @@ def test_the_user_of_the_connection_is_known_through_sudo(monkeypatch: pytest.Mo
     assert slurm_access.login_user() == "root"
     monkeypatch.setattr(slurm_access, "text", lambda _path: "4294967295")
     assert slurm_access.login_user() == ""
+
+
+def test_in_an_image_files_are_written_and_nothing_waits_for_a_new_connection(
+    files: Path, module: Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_access, "MODULES", (str(files),))
+    (files / "pam_slurm_adopt.so").write_text("")
+    (files / "old").write_text("# Managed by gpucluster.slurm\n")
+    options = {
+        "who": "job",
+        "files": [{"path": str(files / "own"), "content": "x\n", "owner": str(getpass.getuser())}],
+        "absent": [str(files / "old")],
+    }
+    found = module(**options, start=False, _ansible_check_mode=False)
+    assert (found.get("msg"), found["changed"], found["unproven"]) == (None, True, False)
+    assert (files / "own").read_text() == "x\n"
+    assert "pam_slurm_adopt" in (files / "SSHD").read_text()
+    assert not (files / "old").exists()
+    assert not (files / "access").exists()
+    assert not module(**options, start=False, _ansible_check_mode=False)["changed"]
