@@ -10,9 +10,10 @@ module: slurm_image
 short_description: Remove what must not be in an image, and search for secrets
 version_added: 0.2.0
 description:
-  - Removes what makes one host differ from another - the machine id, ssh host keys, the random seed, leases of DHCP, the
-    state of cloud-init, the munge key that its package makes - and what the build has left, logs, histories of shells
-    and apt's lists and archives. Logs, histories, lists and archives do not count as changes.
+  - Removes what makes one host differ from another - the machine id, ssh host keys, the random seed, leases of DHCP,
+    the state of cloud-init, the munge key that its package makes.
+  - Removes what the build has left - logs, histories of shells, apt's lists and archives. This does not count as a
+    change.
   - Then searches the tree for secrets and other identities. If there is one that is not in O(accepted), the module
     fails with its path and kind. It shows no content.
   - C(/etc/machine-id) stays as an empty file, and not as V(uninitialized), with which systemd would enable units by
@@ -59,7 +60,6 @@ import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import image_scan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result

@@ -27,13 +27,17 @@ STAGES = ("preparation", "packages", "copied_packages", "container_plugins", "co
 SCAN = Path(__file__).parents[1] / "host/image_scan.py"
 SCAN_PROGRAM = "/usr/local/sbin/slurm-image-scan"
 
+MARK = "# Managed by gpucluster.slurm (role image): changes here are overwritten."
+
 HOST_KEYS = "gpucluster-host-keys"
-HOST_KEYS_UNIT = f"""# Managed by gpucluster.slurm (role image): changes here are overwritten.
+HOST_KEYS_UNIT = f"""{MARK}
 [Unit]
 Description=Host keys of sshd
 # Before each unit of sshd, also one that a socket starts.
 Before=ssh.service ssh.socket sshd.service
 ConditionPathExists=/usr/bin/ssh-keygen
+# That of Debian 13, which does the same.
+ConditionPathExists=!/usr/lib/systemd/system/sshd-keygen.service
 
 [Service]
 Type=oneshot
@@ -105,7 +109,7 @@ def host_key_files(_host: RunHost) -> list[dict[str, str]]:
 
 def files(_host: RunHost) -> list[dict[str, str]]:
     """The scan, for use by hand."""
-    return [program(SCAN_PROGRAM, SCAN.read_text(encoding="utf-8"))]
+    return [program(SCAN_PROGRAM, f"#!/usr/bin/python3 -I\n{MARK}\n{SCAN.read_text(encoding='utf-8')}")]
 
 
 # -- what is left ----------------------------------------------------------------------------------------------------
@@ -160,4 +164,9 @@ def report(host: RunHost) -> list[str]:
 
 def result(host: RunHost) -> dict[str, Any]:
     """The same for programs (set_stats)."""
-    return {"host": host.name, "slurm": host.facts["slurm_version"], "accepted": host.option("image", "image_accepted"), "left": left(host)}
+    return {
+        "host": host.name,
+        "slurm": host.facts["slurm_version"],
+        "accepted": host.option("image", "image_accepted"),
+        "left": left(host),
+    }

@@ -1,4 +1,3 @@
-#!/usr/bin/python3 -I
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
@@ -58,10 +57,11 @@ NO_MACHINE = (b"", b"uninitialized")
 
 SHADOW = ("etc/shadow", "etc/shadow-", "etc/gshadow", "etc/gshadow-")
 
-_END = rb"(?:\r?\n|\\n)"
 PRIVATE_KEY = re.compile(
-    rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----" + _END + rb"(?:[A-Za-z-]+: [^\n]*" + _END + rb"|"
-    + _END + rb")*[A-Za-z0-9+/=]{40}"
+    rb"""-----BEGIN\ (?:[A-Z0-9]+\ )*PRIVATE\ KEY(?:\ BLOCK)?-----(?:\r?\n|\\n)
+    (?:[A-Za-z-]+:\ [^\n]*\n|\r?\n)*  # headings, such as those of an encrypted key
+    [A-Za-z0-9+/=]{40}""",
+    re.VERBOSE,
 )
 """A key with its first line: programs and documents have the heading alone. JSON has it with `\\n`."""
 

@@ -15,7 +15,8 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import sshd_pam
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import AccessChange
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import Process
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_access
 
@@ -45,7 +46,7 @@ def module(files: Path, capsys: pytest.CaptureFixture[str]) -> Module:
     assert files.exists()
 
     def run(**options: Any) -> dict[str, Any]:
-        arguments = {"_ansible_check_mode": True, **options, "_ansible_diff": True}
+        arguments = {**options, "_ansible_diff": True, "_ansible_check_mode": True}
         with patch_module_args(arguments), pytest.raises(SystemExit):
             slurm_access.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -137,21 +138,11 @@ def test_the_user_of_the_connection_is_known_through_sudo(monkeypatch: pytest.Mo
     assert slurm_access.login_user() == ""
 
 
-def test_in_an_image_files_are_written_and_nothing_waits_for_a_new_connection(
-    files: Path, module: Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slurm_access, "MODULES", (str(files),))
-    (files / "pam_slurm_adopt.so").write_text("")
+def test_in_an_image_files_are_written_and_nothing_waits_for_a_new_connection(files: Path) -> None:
     (files / "old").write_text("# Managed by gpucluster.slurm\n")
-    options = {
-        "who": "job",
-        "files": [{"path": str(files / "own"), "content": "x\n", "owner": str(getpass.getuser())}],
-        "absent": [str(files / "old")],
-    }
-    found = module(**options, start=False, _ansible_check_mode=False)
-    assert (found.get("msg"), found["changed"], found["unproven"]) == (None, True, False)
-    assert (files / "own").read_text() == "x\n"
-    assert "pam_slurm_adopt" in (files / "SSHD").read_text()
+    own = File(str(files / "SSHD"), b"new\n", getpass.getuser())
+    change = AccessChange(str(files / "access"))
+    slurm_access.apply(change, slurm_access.AccessFiles([own], [str(files / "old")]), start=False)
+    assert (files / "SSHD").read_text() == "new\n"
     assert not (files / "old").exists()
-    assert not (files / "access").exists()
-    assert not module(**options, start=False, _ansible_check_mode=False)["changed"]
+    assert not change.unconfirmed

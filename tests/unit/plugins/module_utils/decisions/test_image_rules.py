@@ -139,7 +139,11 @@ def test_the_list_names_what_the_cluster_file_asks_for_and_the_image_lacks() -> 
     assert "firewall" not in plain
     assert "mounted" in "\n".join(image.report(built(slurm_storage=SCRATCH)))
     assert "mounted" not in "\n".join(image.report(built("login", slurm_storage=SCRATCH)))
-    full = built(slurm_people={"users": [], "groups": []}, slurm_firewall={"ssh": ["10.0.0.0/8"]}, slurm_monitoring={"server": "head"})
+    full = built(
+        slurm_people={"users": [], "groups": []},
+        slurm_firewall={"ssh": ["10.0.0.0/8"]},
+        slurm_monitoring={"server": "head"},
+    )
     text = "\n".join(image.report(full))
     assert all(word in text for word in ("people", "the firewall", "monitoring"))
     assert "registration" not in "\n".join(image.report(built("login")))
