@@ -39,7 +39,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def scan_tree() -> list[image_scan.ImageFinding]:
         return [image_scan.ImageFinding(f"{tmp_path}{found.path}", found.kind) for found in scan(str(tmp_path))]
 
-    monkeypatch.setattr(slurm_image.image_scan, "scan", scan_tree)
+    monkeypatch.setattr(image_scan, "scan", scan_tree)
     return tmp_path
 
 
