@@ -14,6 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_fi
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 MODULE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "nvidia_driver": {"start": False},
     "slurm_access": {"start": False},
     "slurm_packages": {"hold_services": True},
     "slurm_service": {"start": False},
@@ -21,7 +22,16 @@ MODULE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """Options of modules that else start something. The control host sets them (plugins/action/image_options.py)."""
 
-STAGES = ("preparation", "packages", "copied_packages", "container_plugins", "containers", "registry", "storage")
+STAGES = (
+    "preparation",
+    "packages",
+    "copied_packages",
+    "driver",
+    "container_plugins",
+    "containers",
+    "registry",
+    "storage",
+)
 """The stages that follow from the host's own answer (stages.py) and have work in an image."""
 
 SCAN = Path(__file__).parents[1] / "host/image_scan.py"
@@ -134,7 +144,11 @@ def _with_site(host: RunHost) -> Iterator[str]:
     if compute:
         yield "registration: the measured hardware is compared with the machine type"
     if compute and host.flag("nvidia_driver", "nvidia_driver_manage") and has_gpus(host):
-        yield "NVIDIA's driver, whose modules are built for the kernel that runs, on hosts with its GPUs"
+        yield (
+            "the check of NVIDIA's driver, and its fabric manager where the machine has NVSwitches"
+            if host.option("nvidia_driver", "nvidia_driver_gpus")
+            else "NVIDIA's driver: nvidia_driver_gpus does not name its GPUs"
+        )
     if host.name in host.shared("mig_hosts"):
         yield "MIG instances"
     if host["slurm_people"]:
