@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line, storage
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import hosts_of_key
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import plain_file, program
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
@@ -109,6 +111,12 @@ def unasked(host: RunHost) -> dict[str, Any]:
     return {"serving_controller": False, "hardware": False, "policy_users": [], "directory_users": [], "programs": []}
 
 
+def is_measured(host: RunHost) -> bool:
+    """Whether the image has what measures its hosts: not that of the host of Prometheus, whose files have secrets."""
+    monitoring = host["slurm_monitoring"]
+    return bool(monitoring) and monitoring["host"] != host.name
+
+
 # -- what the image has for itself -----------------------------------------------------------------------------------
 
 
@@ -157,8 +165,8 @@ def _with_site(host: RunHost) -> Iterator[str]:
         yield "known hosts and their keys, and the check of the access by a new connection"
     if host["slurm_firewall"]:
         yield "the firewall"
-    if host["slurm_monitoring"]:
-        yield "what measures the host (key monitoring)"
+    if served := [key.name for key in SERVERS if key.name != "login" and host.name in hosts_of_key(host, key)]:
+        yield f"what the host serves: {', '.join(served)}"
     yield "settings of the kernel for large clusters, and those of base_kernel_settings"
 
 

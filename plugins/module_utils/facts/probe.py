@@ -135,7 +135,7 @@ def candidates(policy: str) -> dict[str, str]:
 
 def enabled_clocks(run: Command) -> dict[str, bool]:
     """The same in a tree without a running systemd, such as that of an image, where none of them runs."""
-    return {name: False for name in CLOCKS if run(["systemctl", "is-enabled", name]).strip() == "enabled"}
+    return {name: False for name in CLOCKS if run(["systemctl", "--root=/", "is-enabled", name]).strip() == "enabled"}
 
 
 def clocks(units: Mapping[str, applied_state.Unit]) -> dict[str, bool]:

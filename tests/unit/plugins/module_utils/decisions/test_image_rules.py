@@ -139,12 +139,17 @@ def test_the_list_names_what_the_cluster_file_asks_for_and_the_image_lacks() -> 
     assert "firewall" not in plain
     assert "mounted" in "\n".join(image.report(built(slurm_storage=SCRATCH)))
     assert "mounted" not in "\n".join(image.report(built("login", slurm_storage=SCRATCH)))
-    full = built(
-        slurm_people={"users": [], "groups": []},
-        slurm_firewall={"ssh": ["10.0.0.0/8"]},
-        slurm_monitoring={"server": "head"},
-    )
+    full = built(slurm_people={"users": [], "groups": []}, slurm_firewall={"ssh": ["10.0.0.0/8"]})
     text = "\n".join(image.report(full))
-    assert all(word in text for word in ("people", "the firewall", "monitoring"))
+    assert all(word in text for word in ("people", "the firewall"))
     assert "registration" not in "\n".join(image.report(built("login")))
     assert image.result(full)["left"] == image.left(full)
+
+
+def test_the_host_of_prometheus_gets_its_files_by_site_yml() -> None:
+    assert not image.is_measured(built())
+    monitoring = {"host": "login", "users_and_accounts": False}
+    assert image.is_measured(built(slurm_monitoring=monitoring))
+    login = built("login", slurm_monitoring=monitoring)
+    assert not image.is_measured(login)
+    assert "what the host serves: monitoring" in "\n".join(image.report(login))
