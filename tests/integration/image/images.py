@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lab import Lab, LiveRun, Run, container, podman
 
@@ -19,6 +19,8 @@ class Tree:
     lab: Lab
     host: str
     name: str
+    builds: list[Run] = field(default_factory=list)
+    """The runs of `build`, in order."""
 
     def start(self, *arguments: str) -> LiveRun:
         """Start image.yml for the host, on this tree."""
@@ -28,11 +30,12 @@ class Tree:
 
     def build(self, *arguments: str) -> Run:
         """Run image.yml to its end."""
-        return self.start(*arguments).finish()
+        self.builds.append(self.start(*arguments).finish())
+        return self.builds[-1]
 
     def command(self, command: str) -> str:
         """The output of a shell command in the tree. CalledProcessError if it fails."""
-        return podman("exec", self.name, "sh", "-c", command).strip()
+        return str(podman("exec", self.name, "sh", "-c", command).strip())
 
     def commit(self, image: str) -> str:
         """Make the tree an image of the container engine, whose hosts boot with systemd; return its name."""
