@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
+from ansible_collections.gpucluster.slurm.plugins.action.image_options import ActionModule as Checked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
 
 NEW = {"ssh_args": "-o ControlMaster=no -o ControlPath=none", "reconnection_retries": 2}

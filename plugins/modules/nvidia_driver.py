@@ -51,10 +51,18 @@ options:
   gpus:
     description:
       - PCI device ids of the GPUs to install the driver for, on a host that does not show them, such as an image that
-        is being built. A container gets the libraries and tools without kernel modules.
+        is being built. A container gets the libraries and tools without kernel modules, unless O(start) is V(false).
     type: list
     elements: str
     default: []
+  start:
+    description:
+      - Whether the module is loaded and units are started, with the check that the driver answers. With V(false) the
+        kernel modules are built for the newest kernel in the tree, and nothing is measured. The control host sets it
+        where an image is built (C(slurm_image) of role C(gpucluster.slurm.slurm)).
+    type: bool
+    default: true
+    version_added: 0.2.0
   repository:
     description: A mirror of NVIDIA's repository. If empty, NVIDIA's own repository.
     type: str
@@ -157,6 +165,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.driver
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_get import services_held
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import DriverResult
@@ -184,12 +193,15 @@ class Driver:
     def __init__(self, module: AnsibleModule) -> None:
         self.module, self.options, self.tree = module, module.params, Tree()
         self.present, self.switches = driver.devices(self.tree)
-        self.container = self.status("systemd-detect-virt", "--container", "--quiet") == 0
-        self.kernel = "" if self.container else os.uname().release
-        self.loaded = "" if self.container else driver.loaded_version(self.tree)
+        self.start: bool = self.options["start"]
+        if not self.start:
+            self.present, self.switches = [], False  # those of the machine that builds
+        self.container = self.start and self.status("systemd-detect-virt", "--container", "--quiet") == 0
+        self.kernel = "" if self.container else self.find_kernel()
+        self.loaded = "" if self.container or not self.start else driver.loaded_version(self.tree)
         self.library = driver.library_version(driver.library(self.tree))
         self.pinned = driver.pinned(self.tree.text(PREFERENCES))
-        self.locked = self.secure_boot()
+        self.locked = self.secure_boot() if self.start else ""
         self.files: list[File] = []
         self.units: list[str] = []
         self.renewed = False
@@ -232,6 +244,10 @@ class Driver:
         return self.do("apt-get", "--quiet", "--option=DPkg::Lock::Timeout=300", *arguments)
 
     # -- what there is --
+
+    def find_kernel(self) -> str:
+        """The kernel for which modules are built: the one that runs, or the newest one of an image; empty without."""
+        return os.uname().release if self.start else driver.newest_kernel(self.tree.names("/lib/modules"))
 
     def secure_boot(self) -> str:
         """The warning about modules if Secure Boot is on; empty if it is not."""
@@ -298,10 +314,8 @@ class Driver:
     def set_up(self) -> DriverResult:
         """Make the changes, or predict them in check mode. Raises DriverError."""
         wanted = self.options["gpus"] or ([] if self.container else self.present)
-        if not wanted:
-            self.result["reason"] = (
-                "a container, whose driver is that of its host" if self.container else "no NVIDIA GPU on PCI"
-            )
+        if not wanted or (not self.start and not self.kernel):
+            self.result["reason"] = self.why_none(wanted)
             return self.result
         self.result["generations"] = sorted({driver.generation(device) for device in wanted})
         present = self.library or self.loaded
@@ -313,6 +327,12 @@ class Driver:
         self.settings()
         self.bring_up()
         return self.result
+
+    def why_none(self, wanted: list[str]) -> str:
+        """Why no driver is installed; wanted: its GPUs."""
+        if self.container:
+            return "a container, whose driver is that of its host"
+        return "an image without a kernel" if wanted else "no NVIDIA GPU on PCI"
 
     def packages(self) -> None:
         """Install the packages from their source in the wanted version. Raises DriverError."""
@@ -366,7 +386,8 @@ class Driver:
         """Write the files, install packages, and check what is there then. Raises DriverError."""
         write(self.files)
         if changed:
-            self.apt("install", "--yes", "--no-install-recommends", "--allow-downgrades", *changed)
+            with services_held(not self.start):
+                self.apt("install", "--yes", "--no-install-recommends", "--allow-downgrades", *changed)
             self.library = driver.library_version(driver.library(self.tree))
         if self.library and self.library != version:
             raise DriverError(
@@ -510,7 +531,7 @@ class Driver:
         write(files)
         if MODPROBE in changed and self.module.get_bin_path("update-initramfs"):
             self.do("update-initramfs", "-u")  # which loads modules, too
-        if UNIT_FILE in changed:
+        if UNIT_FILE in changed and self.start:
             self.do("systemctl", "daemon-reload")
         if idle:
             self.do("systemctl", "enable", *idle)
@@ -521,7 +542,7 @@ class Driver:
 
     def bring_up(self) -> None:
         """Load the driver, start its units and check that it answers, as far as necessary. Raises DriverError."""
-        if self.container:
+        if self.container or not self.start:
             return
         nouveau = self.tree.exists("/sys/module/nouveau")
         if self.present and self.library and not self.loaded and not nouveau:
@@ -566,6 +587,7 @@ ARGUMENTS = {
     "display": {"type": "bool", "default": False},
     "cuda": {"type": "bool", "default": False},
     "gpus": {"type": "list", "elements": "str", "default": []},
+    "start": {"type": "bool", "default": True},
     "repository": OPTIONAL_TEXT,
     "repository_key": {"type": "str", "default": "", "no_log": False},
 }

@@ -49,6 +49,13 @@ options:
     type: str
     choices: [present, proven, former]
     default: present
+  start:
+    description:
+      - Whether the change comes into force now, with its check by a new connection. With V(false) the files are written
+        and nothing is reloaded. The control host sets it where an image is built (C(slurm_image) of role
+        C(gpucluster.slurm.slurm)).
+    type: bool
+    default: true
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
 seealso:
   - module: gpucluster.slurm.slurm_files
@@ -255,15 +262,28 @@ def present(module: AnsibleModule, change: AccessChange) -> AccessResult:
         refuse(who, module.params["administrators"], new_members, module.check_mode)
     check(files.written)  # a file that sshd refuses shows before another one changes
     if not module.check_mode:
-        replace([file for file in files.written if file not in files.guarded])
-        if files.can_lock_out:
-            change.apply(files.guarded, files.removed)
+        apply(change, files, module.params["start"])
     return {
         "changed": bool(files.written or files.removed or interrupted),
         "files": [*(file.path for file in files.written), *files.removed],
-        "unproven": files.can_lock_out and not module.check_mode,
+        "unproven": files.can_lock_out and module.params["start"] and not module.check_mode,
         "diff": files.diff,
     }
+
+
+def apply(change: AccessChange, files: AccessFiles, start: bool) -> None:
+    """Write and remove the files. Raises FileError, OSError.
+
+    start: whether the change is in force at once, so that it must be confirmed.
+    """
+    if not start:
+        replace(files.written)
+        for path in files.removed:
+            os.unlink(path)
+        return
+    replace([file for file in files.written if file not in files.guarded])
+    if files.can_lock_out:
+        change.apply(files.guarded, files.removed)
 
 
 def managed(path: str) -> bool:
@@ -291,6 +311,7 @@ ARGUMENTS = {
     "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
     "absent": {"type": "list", "elements": "path", "default": []},
     "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+    "start": {"type": "bool", "default": True},
 }
 
 

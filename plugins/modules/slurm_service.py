@@ -125,6 +125,14 @@ options:
         description: Standard input of the command.
         type: str
         default: ""
+  start:
+    description:
+      - Whether the service is started, restarted or reloaded, and its O(proof) is run.
+      - With V(false) the module writes the files and enables the unit, also in a tree without a running systemd. The
+        control host sets it where an image is built (C(slurm_image) of role C(gpucluster.slurm.slurm)).
+    type: bool
+    default: true
+    version_added: 0.2.0
   digest:
     description:
       - A checksum of the other options. While nothing of what the module has applied changes, the fact C(made) of
@@ -216,6 +224,9 @@ if TYPE_CHECKING:
 # Everything below it belongs to systemd.
 UNITS = "/etc/systemd/"
 
+OFFLINE = {"SYSTEMD_OFFLINE": "1", "LC_ALL": "C"}
+"""With it systemctl changes files and asks no systemd, whether one runs or not (docs/ENVIRONMENT.md of systemd)."""
+
 
 class ServiceError(CollectionError):
     """The output of a validation, of systemd or of the reload command that failed."""
@@ -259,12 +270,25 @@ def show(module: AnsibleModule, name: str, others: Sequence[str] = ()) -> dict[s
 
     NeedDaemonReload is `yes` if systemd has to read this unit or one of the others again.
     """
+    if not module.params["start"]:
+        return show_file(module, name)
     wanted = ",".join(["LoadState", "MainPID", "InactiveExitTimestampMonotonic", *applied_state.PROPERTIES])
     stdout = module.run_command(["systemctl", "show", f"--property={wanted}", name, *others], check_rc=True)[1]
     unit = dict(line.split("=", 1) for line in stdout.split("\n\n")[0].split("\n") if "=" in line)
     if "NeedDaemonReload=yes" in stdout.split("\n"):
         unit["NeedDaemonReload"] = "yes"
     return unit
+
+
+def show_file(module: AnsibleModule, name: str) -> dict[str, str]:
+    """The same of a unit's file alone, by systemctl without systemd."""
+    state = module.run_command(["systemctl", "is-enabled", name], environ_update=OFFLINE)[1].strip() or "not-found"
+    return {
+        "LoadState": state if state in ("masked", "not-found") else "loaded",
+        "UnitFileState": state,
+        "ActiveState": "inactive",
+        "NeedDaemonReload": "no",
+    }
 
 
 def units_of(paths: Sequence[str]) -> list[str]:
@@ -297,15 +321,18 @@ def runs_with(pid: str, arguments: list[list[str]]) -> bool:
     return any(present[i : i + len(some)] == some for some in arguments for i in range(len(present)))
 
 
+def plan_enabling(unit: dict[str, str]) -> list[str]:
+    """The action that makes the unit start with the host, if it is necessary."""
+    return [] if unit["UnitFileState"] in ("enabled", "enabled-runtime", "static", "alias") else ["enable"]
+
+
 def plan(name: str, unit: dict[str, str], stale: str, reload: bool) -> tuple[list[str], str]:
     """The necessary actions in order, and the reason for the last one.
 
     stale: the file that is newer than the service's loaded files, or empty. reload: whether the service can load it
     without a restart.
     """
-    actions = []
-    if unit["UnitFileState"] not in ("enabled", "enabled-runtime", "static", "alias"):
-        actions.append("enable")
+    actions = plan_enabling(unit)
     if unit["ActiveState"] not in ("active", "reloading"):
         return [*actions, "start"], f"{name} is {unit['ActiveState']}"
     if stale:
@@ -327,6 +354,8 @@ def read_again(module: AnsibleModule, written: Sequence[str], units: Sequence[st
     """
     name = module.params["name"]
     unit = show(module, name, units)
+    if not module.params["start"]:
+        return [], unit  # the host that boots reads them
     # systemd remembers the directories of drop-ins, and does not always notice a new one.
     if unit["NeedDaemonReload"] != "yes" and not any(path.startswith(UNITS) for path in written):
         return [], unit
@@ -351,11 +380,12 @@ def act(module: AnsibleModule, action: str) -> None:
     name = module.params["name"]
     argv = {"daemon-reload": ["systemctl", action], "reload": module.params["reload"]}
     command = argv.get(action, ["systemctl", action, name])
+    environment = {} if module.params["start"] else OFFLINE
     if action in ("start", "restart"):
         # A unit that has failed too often may have reached its limit of starts, which is not meant for this one.
         module.run_command(["systemctl", "reset-failed", name])
     before = time.time()
-    rc, stdout, stderr = module.run_command(command)
+    rc, stdout, stderr = module.run_command(command, environ_update=environment)
     if rc != 0:
         journal, lost = "", list[str]()
         if action in ("start", "restart"):
@@ -433,7 +463,8 @@ def change_files(module: AnsibleModule, wanted: Plan) -> tuple[list[str], dict[s
             put_away(path, module.params["keep_in"])
     written = [file.path for file in wanted.changed_files if file.differs]
     reread, unit = read_again(module, [*written, *wanted.surplus], units_of([file.path for file in wanted.files]))
-    if unit["LoadState"] != "loaded" and not (module.check_mode and reread):
+    predicted = module.check_mode and any(path.startswith(UNITS) for path in written)
+    if unit["LoadState"] != "loaded" and not (predicted or (module.check_mode and reread)):
         raise ServiceError(
             f"systemd reports {unit['LoadState']} for unit {module.params['name']}; is its package installed?"
         )
@@ -471,20 +502,28 @@ def record_applied(module: AnsibleModule, files: list[File]) -> None:
     applied_state.keep(params["name"], params["digest"] if started else "", paths, started)
 
 
+def plan_actions(module: AnsibleModule, wanted: Plan, unit: dict[str, str]) -> tuple[list[str], str]:
+    """The necessary actions in order, and the reason for the last one."""
+    if not module.params["start"]:
+        actions = plan_enabling(unit)
+        return actions, f"{module.params['name']} is {unit['UnitFileState']}" if actions else ""
+    restarted = start_file(wanted, unit)
+    stale = restarted or stale_file(module, wanted, unit)
+    return plan(module.params["name"], unit, stale, bool(module.params["reload"]) and not restarted)
+
+
 def run_service(module: AnsibleModule) -> ServiceResult:
     """Write the files, act on the service, and return the result. Raises ServiceError."""
     params = module.params
     name = params["name"]
     wanted = compare(module)
     reread, unit = change_files(module, wanted)
-    restarted = start_file(wanted, unit)
-    stale = restarted or stale_file(module, wanted, unit)
-    actions, reason = plan(name, unit, stale, bool(params["reload"]) and not restarted)
+    actions, reason = plan_actions(module, wanted, unit)
     if not module.check_mode:
         for action in actions:
             act(module, action)
     actions = reread + actions
-    output = check_service(module, params["proof"])
+    output = check_service(module, params["proof"] if params["start"] else None)
     if not module.check_mode:
         record_applied(module, wanted.files)
     diff = wanted.diff
@@ -535,6 +574,7 @@ ARGUMENTS = {
             "stdin": {"type": "str", "default": ""},
         },
     },
+    "start": {"type": "bool", "default": True},
     "digest": {"type": "str", "default": ""},
 }
 

@@ -88,6 +88,13 @@ options:
     type: list
     elements: str
     default: []
+  start:
+    description:
+      - Whether file systems are mounted, and directories and homes made. With V(false) the module writes and enables
+        the units alone, also in a tree without a running systemd, and the next run does the rest. The control host sets
+        it where an image is built (C(slurm_image) of role C(gpucluster.slurm.slurm)).
+    type: bool
+    default: true
 extends_documentation_fragment: [gpucluster.slurm.changing]
 """
 
@@ -299,7 +306,8 @@ class Work:
     def units(self) -> None:
         """Write the units, and let systemd read them. Raises StorageError, FileError, OSError."""
         files = self._unit_files()
-        obstacles = [self._check_mount(mount, files[mount["unit_file"]]) for mount in self.wanted]
+        checked = self.wanted if self.params["start"] else []
+        obstacles = [self._check_mount(mount, files[mount["unit_file"]]) for mount in checked]
         if any(obstacles):
             raise StorageError(
                 f"nothing was mounted: {'; '.join(filter(None, obstacles))}. Move them to the storage or elsewhere, so "
@@ -366,8 +374,11 @@ class Work:
         )
 
     def systemctl(self, *arguments: str) -> None:
-        """Run systemctl. Raises StorageError."""
-        answer = run(["systemctl", *arguments], seconds=LIMIT)
+        """Run systemctl, which asks no systemd where an image is built. Raises StorageError."""
+        if not self.params["start"] and arguments == ("daemon-reload",):
+            return
+        offline = [] if self.params["start"] else ["env", "SYSTEMD_OFFLINE=1"]
+        answer = run([*offline, "systemctl", *arguments], seconds=LIMIT)
         if answer.status:
             raise StorageError(f"systemctl {' '.join(arguments)}: {answer.message}")
 
@@ -459,10 +470,8 @@ class Work:
         path = f"{UNITS}/gpucluster-slurm-mount@.service"
         return [path] if os.path.exists(path) and path not in self.params["files"] and not own_units() else []
 
-    def run(self) -> StorageResult:
-        """The work, and the module's result. Raises StorageError, FileError, OSError."""
-        self.surplus()
-        self.units()
+    def start(self) -> None:
+        """Mount, and make directories and homes. Raises StorageError, OSError."""
         try:
             self.mount([mount for mount in self.wanted if mount["type"] != "none"])
             self.directories()
@@ -474,6 +483,15 @@ class Work:
             self.write_record(self.params["digest"])
         elif os.path.exists(mount_record.PATH) and not self.check:
             os.unlink(mount_record.PATH)
+
+    def run(self) -> StorageResult:
+        """The work, and the module's result. Raises StorageError, FileError, OSError."""
+        self.surplus()
+        self.units()
+        if self.params["start"]:
+            self.start()
+        else:
+            self.enable()
         unexported = sorted({*self.params["exports"]} - mount_record.exported())
         result = plan_result(self.changes)
         others = plan_result([change for change in self.changes if change["after"] != WRITTEN])  # files have a diff
@@ -508,6 +526,7 @@ ARGUMENTS = {
         "options": {"path": REQUIRED_PATH, "uid": REQUIRED_NUMBER, "gid": REQUIRED_NUMBER},
     },
     "packages": {"type": "list", "elements": "str", "default": []},
+    "start": {"type": "bool", "default": True},
 }
 
 

@@ -37,6 +37,7 @@ CLUSTER: dict[str, Any] = {
     "slurm_no_new_privileges": False,
     "slurm_user_id": 64030,
     "slurm_take_over": False,
+    "slurm_image": "",
 }
 GROUPS = {
     "all": ["head", "login", "n1", "n2"],

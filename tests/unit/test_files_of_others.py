@@ -80,6 +80,7 @@ PLACES: dict[str, str] = {
     "plugins/modules/slurm_conversion.py": ROOTS,
     "plugins/modules/slurm_firewall.py": ROOTS,
     "plugins/modules/slurm_host_cleanup.py": ROOTS,
+    "plugins/modules/slurm_image.py": ROOTS,
     "plugins/modules/slurm_packages.py": ROOTS,
     "plugins/modules/slurm_people.py": f"{ROOTS}, keys included; {RANDOM}",
     "plugins/modules/slurm_rolling.py": ROOTS,

@@ -24,6 +24,7 @@ ROLES = (
     "doctor",
     "enroot",
     "hardware",
+    "image",
     "job_tools",
     "maintenance",
     "munge",

@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.rel
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     access,
     hardware,
+    image,
     metrics_server,
     munge,
     platform,
@@ -242,7 +243,7 @@ def needs_node_lines(host: RunHost) -> bool:
 
 def open_questions(host: RunHost, order: Mapping[str, Any]) -> list[str]:
     """What has to be asked before the hosts can be judged."""
-    if host.get("__base_asked_again"):
+    if host.get("__base_asked_again") or image.builds(host):
         return []
     questions = ["nodes"] if needs_node_lines(host) else []
     questions += ["controller"] if order["unasked"] else []
@@ -252,7 +253,7 @@ def open_questions(host: RunHost, order: Mapping[str, Any]) -> list[str]:
 
 def refusals(host: RunHost, answers: Mapping[str, Answer], order: Mapping[str, Any]) -> dict[str, list[str]]:
     """Why hosts are left out: what their own answers told, and what the comparison tells."""
-    clocks, known = wrong_clocks(host, answers), known_nodes(host)
+    clocks, known = {} if image.builds(host) else wrong_clocks(host, answers), known_nodes(host)
     found = {}
     for name, answer in answers.items():
         texts = list(answer["objections"])
@@ -351,6 +352,8 @@ def records_on(host: RunHost, group: str) -> dict[str, Any]:
 
 def registration_has_findings(host: RunHost, answers: Mapping[str, Answer]) -> bool:
     """Whether the measured hardware differs from what is declared, or a program of slurm.conf is missing."""
+    if image.builds(host):
+        return False
     facts = {name: answer["ansible_facts"] for name, answer in answers.items()}
     nodes = {*host.members("slurm_compute")}
     found = hardware.registration_errors(host, facts, [name for name in facts if name in nodes])

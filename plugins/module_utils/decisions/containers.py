@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 
@@ -15,7 +16,7 @@ def kernel_objections(host: RunHost) -> list[str]:
     """Why the settings of the kernel do not let users make namespaces. The collection does not change them."""
     limit = host.facts["namespaces"]["max_user_namespaces"]
     clone = host.facts["namespaces"]["unprivileged_userns_clone"]
-    if limit not in (None, 0) and clone != 0:
+    if image.builds(host) or (limit not in (None, 0) and clone != 0):
         return []
     return [
         f"users cannot make containers here: user.max_user_namespaces is {shown(limit)}, allowed: more than 0, such as "
@@ -31,6 +32,8 @@ def shown(setting: int | None) -> str:
 
 def needs_profile(host: RunHost, profile: str) -> bool:
     """Whether AppArmor restricts user namespaces, and no profile of this name was loaded before the installation."""
+    if image.builds(host):
+        return False  # another kernel than that of the hosts
     restricts = host.facts["namespaces"]["apparmor_restrict_unprivileged_userns"] == 1
     return restricts and host.facts["profiles"].get(profile) != "loaded" and not host.check_mode
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 TABLE: tuple[tuple[int, dict[str, int]], ...] = (
@@ -56,7 +57,9 @@ def wanted_settings(host: RunHost) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a host needs of these settings. A container has the kernel of its host, and needs none."""
+    """What a host needs of these settings. A container has the kernel of its host, and needs none.
+
+    They follow from the kernel's own values, so an image has none either."""
 
     text: str
     """The content of FILE; empty if the host gets none.
@@ -71,7 +74,7 @@ class Kernel:
 
 def kernel(host: RunHost) -> Kernel:
     """What this host needs."""
-    if host.facts["container"] != "none":
+    if host.facts["container"] != "none" or image.builds(host):
         return Kernel("", [], [])
     wanted, found = wanted_settings(host), host.facts["kernel"]
     ordered = sorted(wanted.items(), key=lambda item: item[0].lower())

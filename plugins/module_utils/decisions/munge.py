@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     serves,
     serving_controller,
@@ -38,7 +39,9 @@ class Service:
 
 
 def service(host: RunHost) -> Service:
-    """How munge runs on this host."""
+    """How munge runs on this host. An image has no key."""
+    if image.builds(host):
+        return Service([], "", None)
     files = key_files(host)
     return Service(files, digest(host), {"command": ENCODE} if serves(host) else decoding(host))
 

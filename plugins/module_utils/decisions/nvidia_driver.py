@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.drains import DRIVER
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import NVIDIA_FILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import plain_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -149,7 +150,7 @@ def module_files(host: RunHost) -> ModuleFiles:
 
 def loads_modules(host: RunHost) -> bool:
     """Whether modules are loaded now: not where the next boot does it."""
-    return not (found(host) and present(host)["reboot"])
+    return not image.builds(host) and not (found(host) and present(host)["reboot"])
 
 
 # -- NVLink domains --------------------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ def imex_files(host: RunHost) -> list[dict[str, Any]]:
     A restart ends the programs that share memory over NVLink, so a node with jobs keeps its daemon until a later run.
     """
     jobs = host["__nvidia_driver_imex_jobs"]
-    is_idle = jobs["rc"] == 0 and not jobs["stdout"].strip()
+    is_idle = image.builds(host) or (jobs["rc"] == 0 and not jobs["stdout"].strip())
     return [{"path": "/etc/nvidia-imex/nodes_config.cfg", "content": domain_text(host), "loaded": is_idle}]
 
 

@@ -27,6 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spa
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     alertmanager,
     command_line,
+    image,
     slurm_accounting,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -60,6 +61,7 @@ ROLES: Mapping[str, str] = {
     "rolling": "slurm_cluster",
     "maintenance": "slurm_cluster",
     "accept": "slurm_cluster",
+    "image": "slurm_cluster",
     "remove_nodes": "slurm_cluster",
     "enroot": "slurm_cluster",
     "pyxis": "slurm_cluster",
@@ -153,6 +155,7 @@ def _objections(host: RunHost) -> Iterator[str]:
     if (ansible["major"], ansible["minor"]) < OLDEST_ANSIBLE:
         yield f"ansible-core {ansible['full']} is too old; this collection needs 2.19 or later"
     yield from command_line.option_errors(host)
+    yield from image.setting_errors(host)
     yield from inventory_objections(host)
     tools = host["slurm_containers"]
     if "pyxis" in tools and "enroot" not in tools:

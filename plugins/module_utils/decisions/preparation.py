@@ -12,6 +12,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     access,
     firewall,
     host_directories,
+    image,
     kernel,
     metrics,
     report,
@@ -91,9 +92,12 @@ def wanted_packages(host: RunHost) -> list[str]:
 def wants_time(host: RunHost) -> bool:
     """Whether the clock of the host is to be synchronized.
 
-    A container has the clock of its host. If another service synchronizes the clock, it stays as it is.
+    A container has the clock of its host. If another service synchronizes the clock, it stays as it is. In an image,
+    which may be built in a container, none runs.
     """
     service, clocks = host["base_time_service"], host.facts["clocks"]
+    if image.builds(host):
+        return service != "" and not clocks
     needed = service != "" and host.facts["container"] == "none"
     return needed and (not clocks or clocks.get(service, True) is False)
 

@@ -13,6 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     access,
     host_directories,
+    image,
     kernel,
     metrics_server,
     preparation,
@@ -103,6 +104,7 @@ def questions(host: RunHost, update_lists: bool = False) -> dict[str, Any]:
         "slurmd_parameters": listed(host["slurm_conf"].get("SlurmdParameters")),
         "device_files": host.shared("device_files"),
         "tmp_fs": tmp_fs(host),
+        **image.unasked(host),
     }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import kernel, platform
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image, kernel, platform
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     is_controller,
     profile,
@@ -44,7 +44,7 @@ def objections(host: RunHost) -> list[str]:
 
 def _name(host: RunHost) -> Iterator[str]:
     found = host.facts["hostname"]
-    if host.name not in (found, found.split(".")[0]):
+    if not image.builds(host) and host.name not in (found, found.split(".")[0]):
         yield (
             f"the host name is {found}, and the name in the inventory is {host.name}; slurmd and slurmctld find "
             "themselves in slurm.conf by the host name, or by its part before the first dot, so make them equal "

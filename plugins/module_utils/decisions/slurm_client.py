@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import conf_servers, source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
     is_unchanged,
@@ -61,8 +62,11 @@ def wants_sackd(host: RunHost) -> bool:
 
 
 def wants_copy(host: RunHost) -> bool:
-    """Whether the host gets a copy of the configuration, since its release of Slurm has no sackd."""
-    return not has_conf(host) and not platform(host).sackd
+    """Whether the host gets a copy of the configuration, since its release of Slurm has no sackd.
+
+    The controllers have it, so an image does not.
+    """
+    return not has_conf(host) and not platform(host).sackd and not image.builds(host)
 
 
 def lacks_package(host: RunHost) -> bool:

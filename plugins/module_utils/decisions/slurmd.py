@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     conf_servers,
     is_controller,
@@ -115,7 +116,7 @@ def returned_values(host: RunHost) -> str | None:
 
 def asks_for_values(host: RunHost) -> bool:
     """Whether the controller has to be asked for these values."""
-    return returned_values(host) is None
+    return returned_values(host) is None and not image.builds(host)
 
 
 def read_at_start(host: RunHost) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    image,
     preparation,
     report,
     slurm_accounting,
@@ -59,9 +60,8 @@ def needs_mig(host: RunHost) -> bool:
 
 def needs_driver(host: RunHost) -> bool:
     """The node has NVIDIA GPUs, or settings of their driver."""
-    has_gpus = bool(host.get("nvidia_driver_gpus")) or (
-        host.facts["nvidia_gpus"] > 0 and host.facts["container"] == "none"
-    )
+    measured = host.facts["nvidia_gpus"] > 0 and host.facts["container"] == "none" and not image.builds(host)
+    has_gpus = bool(host.get("nvidia_driver_gpus")) or measured
     settings = ("nvidia_driver_kernel_modules", "nvidia_driver_module_options", "nvidia_driver_imex_nodes")
     return runs_jobs(host) and (
         (host.flag("nvidia_driver", "nvidia_driver_manage") and has_gpus)
@@ -165,4 +165,5 @@ STAGES_OF_CONTROLLER: Mapping[str, Callable[[RunHost], bool]] = {
 
 def stages(host: RunHost) -> list[str]:
     """The stages with work on this host."""
-    return [name for name, needs in STAGES.items() if needs(host)]
+    allowed = image.STAGES if image.builds(host) else STAGES
+    return [name for name, needs in STAGES.items() if name in allowed and needs(host)]

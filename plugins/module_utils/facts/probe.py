@@ -133,6 +133,11 @@ def candidates(policy: str) -> dict[str, str]:
     return {package: version for package, version in found if version != NONE}
 
 
+def enabled_clocks(run: Command) -> dict[str, bool]:
+    """The same in a tree without a running systemd, such as that of an image, where none of them runs."""
+    return {name: False for name in CLOCKS if run(["systemctl", "--root=/", "is-enabled", name]).strip() == "enabled"}
+
+
 def clocks(units: Mapping[str, applied_state.Unit]) -> dict[str, bool]:
     """Whether a service that keeps the clock runs, by name, for those that start with the host."""
     enabled = {name: unit for name, unit in units.items() if name in CLOCKS and unit["UnitFileState"] == "enabled"}
@@ -262,7 +267,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "candidates": {name: version for name, version in policy.items() if name in questions.candidates},
         "mirror": _mirror(run, system["codename"], questions.candidates),
         "interrupted": bool(tree.names(dpkg.JOURNAL)),
-        "clocks": clocks(units),
+        "clocks": clocks(units) if units else enabled_clocks(run),
         "made": applied_state.holding(questions.made, units),
         "users": _collect(questions.users, _user),
         "people": read_applied_plan(tree.root.rstrip("/")),

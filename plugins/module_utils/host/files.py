@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import grp
 import json
 import os
@@ -182,7 +183,15 @@ class File:
     def commit(self) -> None:
         """Replace the file by the staged one, or correct its owner and mode."""
         if self._staged:
-            os.replace(self._staged, os.path.realpath(self.path))
+            try:
+                os.replace(self._staged, os.path.realpath(self.path))
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                raise FileError(
+                    f"{self.path} is a mount, which cannot be replaced: the engine of this container shows a file of "
+                    "its own there. Make the container without it, such as with podman run --no-hosts"
+                ) from None
             self._staged = ""
         elif self.changes:
             os.chown(self.path, *self.ids)

@@ -457,6 +457,12 @@ class StateDirectoryResult(Result):
     error: Text
 
 
+class ImageResult(PlanResult):
+    """The result of slurm_image."""
+
+    remarks: Lines
+
+
 class StorageResult(PlanResult):
     """The result of slurm_storage."""
 
@@ -505,6 +511,7 @@ RESULTS: dict[str, type[Any]] = {
     "slurm_hardware_facts": HardwareResult,
     "slurm_host_cleanup": PlanResult,
     "slurm_host_facts": HostFactsResult,
+    "slurm_image": ImageResult,
     "slurm_job": JobResult,
     "slurm_maintenance": MaintenanceResult,
     "slurm_node": PlanResult,

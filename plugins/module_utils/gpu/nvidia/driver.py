@@ -519,6 +519,11 @@ def secure_boot(variable: bytes | None) -> bool:
     return variable is not None and variable[4:5] == b"\x01"
 
 
+def newest_kernel(names: Iterable[str]) -> str:
+    """The newest of these releases of kernels, the directories of /lib/modules; empty if there is none."""
+    return max(names, key=lambda name: ([int(part) for part in re.findall(r"\d+", name)], name), default="")
+
+
 def built(dkms: str, version: str, kernel: str) -> bool:
     """Whether `dkms status` has a module of this version of NVIDIA's installed for a kernel."""
     pattern = rf"nvidia[^/,]*(?:/|, ){re.escape(version)}, {re.escape(kernel)},[^:]*: installed"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ class Machine:
 
     def run(self, check: bool = False, **options: Any) -> Any:
         defaults = {"source": "distribution", "branch": "", "version": "", "modules": "auto", "display": False}
-        more = {"cuda": False, "gpus": [], "repository": "", "repository_key": ""}
+        more = {"cuda": False, "gpus": [], "repository": "", "repository_key": "", "start": True}
         self.params, self.check_mode, self.told = {"platforms": PLATFORMS, **defaults, **more, **options}, check, []
         return nvidia_driver.Driver(self).set_up()
 
@@ -260,3 +261,48 @@ def test_a_branch_whose_packages_are_transitional_is_refused(locked: Machine) ->
     )
     with pytest.raises(DriverError, match=r"535: nvidia-utils-535-server of ubuntu 24.04 is .* installs branch 580"):
         locked.run(check=True, branch="535")
+
+
+def test_an_image_gets_the_driver_for_its_newest_kernel_and_nothing_is_started(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[bool] = []
+
+    @contextmanager
+    def services_held(hold: bool) -> Iterator[None]:
+        held.append(hold)
+        yield
+
+    monkeypatch.setattr(nvidia_driver, "services_held", services_held)
+    machine.answers |= {"systemd-detect-virt": (0, "", ""), "systemctl is-enabled": (1, "disabled\n", "")}
+    machine.answers["apt-cache madison"] = (0, MADISON, "")
+    for name in ("6.1.0-44-amd64", RELEASE):
+        machine.write(f"lib/modules/{name}/modules.dep", "")
+    monkeypatch.setattr(os, "uname", lambda: type("Uname", (), {"release": "6.8.0-of-the-builder"}))
+    machine.load()
+    machine.actions["apt-get install"] = machine.install
+    result = machine.run(gpus=["2330"], start=False)
+    assert (result["changed"], result["version"], result["modules"]) == (True, VERSION, "open")
+    assert held == [True]
+    assert any(command.startswith("apt-get install") and TOOLS[1] in command for command in machine.told)
+    forbidden = ("modprobe", "nvidia-smi", "systemctl start", "systemctl daemon-reload", "systemd-detect-virt")
+    assert [command for command in machine.told if command.startswith(forbidden)] == []
+    assert any(command.startswith("systemctl enable") for command in machine.told)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "kernel", "reason"),
+    [([], RELEASE, "no NVIDIA GPU on PCI"), (["2330"], "", "an image without a kernel")],
+)
+def test_an_image_without_a_kernel_or_named_gpus_gets_no_driver(
+    machine: Machine, gpus: list[str], kernel: str, reason: str
+) -> None:
+    if kernel:
+        machine.write(f"lib/modules/{kernel}/modules.dep", "")
+    result = machine.run(gpus=gpus, start=False)
+    assert (result["reason"], result["changed"]) == (reason, False)
+
+
+def test_the_newest_kernel() -> None:
+    assert driver.newest_kernel(["6.8.0-9-generic", "6.8.0-51-generic", "6.1.0-44-amd64"]) == "6.8.0-51-generic"
+    assert driver.newest_kernel([]) == ""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import sshd_pam
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import FileError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import AccessChange
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import Process
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_access
 
@@ -134,3 +136,13 @@ def test_the_user_of_the_connection_is_known_through_sudo(monkeypatch: pytest.Mo
     assert slurm_access.login_user() == "root"
     monkeypatch.setattr(slurm_access, "text", lambda _path: "4294967295")
     assert slurm_access.login_user() == ""
+
+
+def test_in_an_image_files_are_written_and_nothing_waits_for_a_new_connection(files: Path) -> None:
+    (files / "old").write_text("# Managed by gpucluster.slurm\n")
+    own = File(str(files / "SSHD"), b"new\n", getpass.getuser())
+    change = AccessChange(str(files / "access"))
+    slurm_access.apply(change, slurm_access.AccessFiles([own], [str(files / "old")]), start=False)
+    assert (files / "SSHD").read_text() == "new\n"
+    assert not (files / "old").exists()
+    assert not change.unconfirmed

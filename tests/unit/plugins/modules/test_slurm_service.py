@@ -170,6 +170,7 @@ def running(check: bool, load_state: str = "loaded", **params: Any) -> Mock:
         "running_with": [],
         "keep_in": None,
         "proof": None,
+        "start": True,
         "digest": "",
     }
     module = Mock(params=defaults | params, check_mode=check)
@@ -366,3 +367,51 @@ def test_a_file_that_goes_is_kept_once(tmp_path: Path) -> None:
     path.write_text("x")
     slurm_service.put_away(str(path), None)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_in_an_image_files_are_written_and_the_unit_is_enabled_without_a_running_systemd(
+    tmp_path: Path, check: bool
+) -> None:
+    """As in a tree whose systemd does not run: systemctl says nothing but the state of the unit's file."""
+    file = wanted(tmp_path / "conf", content="a", loaded=True)
+    proof = {"command": ["munge"], "stdin": ""}
+    module = running(check, files=[file], start=False, proof=proof, digest="d", reads=[str(tmp_path)])
+    state = {"is-enabled": "disabled"}
+
+    def systemctl(command: list[str], environ_update: dict[str, str]) -> tuple[int, str, str]:
+        assert environ_update["SYSTEMD_OFFLINE"] == "1"
+        if command[1] == "enable":
+            state["is-enabled"] = "enabled"
+        return 0, f"{state[command[1]]}\n" if command[1] in state else "", ""
+
+    module.run_command.side_effect = systemctl
+    result = slurm_service.run_service(module)
+    assert (result["actions"], result["changed"], result["proof"]) == (["enable"], True, "")
+    assert (tmp_path / "conf").exists() is not check
+    commands = [call.args[0][1] for call in module.run_command.call_args_list]
+    assert {*commands} == {"is-enabled"} | (set() if check else {"enable"})
+    if not check:
+        assert not slurm_service.run_service(module)["changed"]
+
+
+@pytest.mark.parametrize(
+    ("state", "check", "error"),
+    [
+        ("masked", False, "is masked and cannot start"),
+        ("", False, "systemd reports not-found"),
+        ("", True, "systemd reports not-found"),
+    ],
+)
+def test_a_unit_that_an_image_lacks(state: str, check: bool, error: str) -> None:
+    module = running(check, start=False)
+    module.run_command.return_value = (1, state, "")
+    with pytest.raises(slurm_service.ServiceError, match=error):
+        slurm_service.run_service(module)
+
+
+def test_check_mode_predicts_a_unit_whose_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_service, "UNITS", f"{tmp_path}/")
+    module = running(True, start=False, files=[wanted(tmp_path / "x.conf", content="a", loaded=True)])
+    module.run_command.return_value = (1, "not-found", "")
+    assert slurm_service.run_service(module)["actions"] == ["enable"]

@@ -69,7 +69,7 @@ def test_a_mount_hides_no_files_and_one_that_differs_stays(
     monkeypatch.setattr(slurm_storage, "since", lambda _unit: "boot 1")
     monkeypatch.setattr(slurm_storage, "hidden", lambda _path: names)
     monkeypatch.setattr(slurm_storage, "write", lambda _files, **_options: None)
-    params = {"mounts": [{**mount, "content": UNIT}], "files": {}}
+    params = {"mounts": [{**mount, "content": UNIT}], "files": {}, "start": True}
     module: Any = SimpleNamespace(check_mode=True, params=params)
     work = slurm_storage.Work(module)
     if obstacle:
@@ -78,3 +78,36 @@ def test_a_mount_hides_no_files_and_one_that_differs_stays(
     else:
         work.units()
     assert [warning[: len(start)] for warning, start in zip(work.remarks, remarks, strict=True)] == remarks
+
+
+def test_in_an_image_units_are_enabled_and_nothing_is_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_options: Any) -> Any:
+        commands.append(command)
+        return SimpleNamespace(status=0, message="", output="")
+
+    mount = {"path": "/data", "unit": "data.mount", "unit_file": f"{tmp_path}/data.mount", "type": "nfs"}
+    params = {
+        "mounts": [{**mount, "source": "server:/data", "content": UNIT}],
+        "files": {mount["unit_file"]: UNIT},
+        "start": False,
+        "exports": [str(tmp_path / "export")],
+        "homes": [{"path": str(tmp_path / "home"), "uid": 0, "gid": 0}],
+        "packages": [],
+        "digest": "d",
+    }
+    monkeypatch.setattr(slurm_storage, "run", run)
+    monkeypatch.setattr(slurm_storage, "UNITS", str(tmp_path))
+    monkeypatch.setattr(slurm_storage, "hidden", lambda _path: ["a file of the build"])
+    monkeypatch.setattr(mount_record, "PATH", str(tmp_path / "record"))
+    written: list[str] = []
+    monkeypatch.setattr(slurm_storage, "write", lambda files, **_options: written.extend(file.path for file in files))
+    module: Any = SimpleNamespace(check_mode=False, params=params)
+    result = slurm_storage.Work(module).run()
+    assert result["changed"]
+    assert mount["unit_file"] in written
+    assert commands == [["env", "SYSTEMD_OFFLINE=1", "systemctl", "enable", "--quiet", "data.mount"]]
+    assert mount_record.read()["plan"] == mount_record.INCOMPLETE
+    assert not (tmp_path / "export").exists()
+    assert not (tmp_path / "home").exists()

@@ -300,6 +300,7 @@ def test_every_module_has_an_action_that_checks_its_answer() -> None:
     actions = dict.fromkeys(modules, "checked_answers") | {name: name for name in own}
     actions |= dict.fromkeys(("slurm_doctor_info", "slurm_doctor_node_info"), "host_clock")
     actions |= {"slurm_firewall": "slurm_access"}
+    actions |= dict.fromkeys(("nvidia_driver", "slurm_packages", "slurm_service", "slurm_storage"), "image_options")
     routing = yaml.safe_load((MODULES.parents[1] / "meta/runtime.yml").read_text())["plugin_routing"]
     names = {old: {"redirect": f"gpucluster.slurm.{old}_info"} for old in ("slurm_doctor", "slurm_doctor_node")}
     assert routing == {

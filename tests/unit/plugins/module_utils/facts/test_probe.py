@@ -172,6 +172,11 @@ def test_services_that_start_with_the_host_keep_its_clock() -> None:
     assert probe.clocks(applied_state.units("")) == {}
 
 
+def test_a_clock_of_an_image_does_not_run() -> None:
+    states = {"chrony": "enabled\n", "ntpsec": "disabled\n"}
+    assert probe.enabled_clocks(lambda command: states.get(command[-1], "")) == {"chrony": False}
+
+
 SLURMCTLD = """Id=slurmctld.service
 ActiveState=active
 UnitFileState=enabled

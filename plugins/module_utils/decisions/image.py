@@ -1,0 +1,194 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What differs where an image is built (`slurm_image: build`) instead of a host that runs (docs/design/images.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line, storage
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import hosts_of_key
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import plain_file, program
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+
+MODULE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "nvidia_driver": {"start": False},
+    "slurm_access": {"start": False},
+    "slurm_packages": {"hold_services": True},
+    "slurm_service": {"start": False},
+    "slurm_storage": {"start": False},
+}
+"""Options of modules that else start something. The control host sets them (plugins/action/image_options.py)."""
+
+STAGES = (
+    "preparation",
+    "packages",
+    "copied_packages",
+    "driver",
+    "container_plugins",
+    "containers",
+    "registry",
+    "storage",
+)
+"""The stages that follow from the host's own answer (stages.py) and have work in an image."""
+
+SCAN = Path(__file__).parents[1] / "host/image_scan.py"
+SCAN_PROGRAM = "/usr/local/sbin/slurm-image-scan"
+
+MARK = "# Managed by gpucluster.slurm (role image): changes here are overwritten."
+
+HOST_KEYS = "gpucluster-host-keys"
+HOST_KEYS_UNIT = f"""{MARK}
+[Unit]
+Description=Host keys of sshd
+# Before each unit of sshd, also one that a socket starts.
+Before=ssh.service ssh.socket sshd.service
+ConditionPathExists=/usr/bin/ssh-keygen
+# That of Debian 13, which does the same.
+ConditionPathExists=!/usr/lib/systemd/system/sshd-keygen.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+# Makes the keys that are missing, as in an image, and no others.
+ExecStart=/usr/bin/ssh-keygen -A
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def builds(host: RunHost) -> bool:
+    """Whether an image is built, so that nothing is measured, asked of a controller, or started."""
+    return bool(host["slurm_image"] == "build")
+
+
+# -- the options of image.yml ----------------------------------------------------------------------------------------
+
+
+def errors(host: RunHost) -> list[str]:
+    """The errors in the options of image.yml."""
+    return list(_errors(host))
+
+
+def _errors(host: RunHost) -> Iterator[str]:
+    """Why `image_of` has no image; preflight checks the options of Ansible."""
+    name = str(host.option("image", "image_of"))
+    nodes = dict.fromkeys([*host.members("slurm_compute"), *host.members("slurm_login")])
+    servers = {*host.members("slurm_controller"), *host.members("slurm_database")}
+    allowed = [node for node in nodes if node not in servers]
+    text = f"image_of: found {name or 'nothing'}, allowed: a compute node or login host of the inventory"
+    if name in servers:
+        yield f"{text}; {name} is a controller or the database host, whose state is no part of an image"
+    elif name not in allowed:
+        example = next(iter(allowed), "")
+        yield text + (command_line.propose(name, allowed) or (f", such as -e image_of={example}" if example else ""))
+    elif name not in host.all_play_hosts:
+        yield f"--limit: leaves out {name}, the host of image_of: leave this option out"
+
+
+def setting_errors(host: RunHost) -> list[str]:
+    """Why the variable is refused: another playbook would leave hosts without daemons, key and people."""
+    if not builds(host):
+        return []
+    return [
+        "slurm_image: found build, allowed for a whole cluster: nothing. Leave it out: image.yml sets it for its host, "
+        "and a play of your own can set it for single roles"
+    ]
+
+
+# -- what the host is not asked --------------------------------------------------------------------------------------
+
+
+def unasked(host: RunHost) -> dict[str, Any]:
+    """The options of slurm_host_facts about a running host and its cluster, switched off; none for a host that runs."""
+    if not builds(host):
+        return {}
+    return {"serving_controller": False, "hardware": False, "policy_users": [], "directory_users": [], "programs": []}
+
+
+def is_measured(host: RunHost) -> bool:
+    """Whether the image has what measures its hosts: not that of the host of Prometheus, whose files have secrets."""
+    monitoring = host["slurm_monitoring"]
+    return bool(monitoring) and monitoring["host"] != host.name
+
+
+# -- what the image has for itself -----------------------------------------------------------------------------------
+
+
+def host_key_files(_host: RunHost) -> list[dict[str, str]]:
+    """The unit that makes host keys at the boot of a host, since the image has none."""
+    return [plain_file(f"/etc/systemd/system/{HOST_KEYS}.service", HOST_KEYS_UNIT)]
+
+
+def files(_host: RunHost) -> list[dict[str, str]]:
+    """The scan, for use by hand."""
+    return [program(SCAN_PROGRAM, f"#!/usr/bin/python3 -I\n{MARK}\n{SCAN.read_text(encoding='utf-8')}")]
+
+
+# -- what is left ----------------------------------------------------------------------------------------------------
+
+
+def left(host: RunHost) -> dict[str, list[str]]:
+    """What the image does not have, for the first boot and for one run of site.yml on the hosts that have booted."""
+    return {"first_boot": list(_at_first_boot(host)), "site": list(_with_site(host))}
+
+
+def _at_first_boot(host: RunHost) -> Iterator[str]:
+    """What the image does by itself at its first boot."""
+    yield "the machine id and the ssh host keys are made"
+    yield "the munge key is taken from where the site has it, then munge and Slurm's daemon start"
+    if storage.own_plan(host).get("mounts"):
+        yield "file systems are mounted by the units of the image"
+
+
+def _with_site(host: RunHost) -> Iterator[str]:
+    """What one run of site.yml does, which needs the controllers or the hardware."""
+    compute = host.within("slurm_compute")
+    if compute:
+        yield "registration: the measured hardware is compared with the machine type"
+    if compute and host.flag("nvidia_driver", "nvidia_driver_manage") and has_gpus(host):
+        yield (
+            "the check of NVIDIA's driver, and its fabric manager where the machine has NVSwitches"
+            if host.option("nvidia_driver", "nvidia_driver_gpus")
+            else "NVIDIA's driver: nvidia_driver_gpus does not name its GPUs"
+        )
+    if host.name in host.shared("mig_hosts"):
+        yield "MIG instances"
+    if host["slurm_people"]:
+        yield "users, groups and keys of people, and their homes"
+    if host["slurm_access"]:
+        yield "known hosts and their keys, and the check of the access by a new connection"
+    if host["slurm_firewall"]:
+        yield "the firewall"
+    if served := [key.name for key in SERVERS if key.name != "login" and host.name in hosts_of_key(host, key)]:
+        yield f"what the host serves: {', '.join(served)}"
+    yield "settings of the kernel for large clusters, and those of base_kernel_settings"
+
+
+def has_gpus(host: RunHost) -> bool:
+    """Whether machine types of the cluster have GPUs."""
+    return any(entry["name"] == "gpu" for entry in host.shared("gres"))
+
+
+def report(host: RunHost) -> list[str]:
+    """The list at the end of the build."""
+    found = left(host)
+    titles = {"first_boot": "At the first boot:", "site": "By one run of site.yml, when the hosts have booted:"}
+    return [f"The image of {host.name} is built. It does not have:"] + [
+        line for key, title in titles.items() for line in [title, *(f"  {text}" for text in found[key])]
+    ]
+
+
+def result(host: RunHost) -> dict[str, Any]:
+    """The same for programs (set_stats)."""
+    return {
+        "host": host.name,
+        "slurm": host.facts["slurm_version"],
+        "accepted": host.option("image", "image_accepted"),
+        "left": left(host),
+    }

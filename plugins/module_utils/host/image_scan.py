@@ -1,0 +1,230 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Searches a tree for secrets and identities, which must not be in an image. It shows paths and kinds, no content.
+
+It imports nothing of the collection, since it is also the program slurm-image-scan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import glob
+import hashlib
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+NAMES: tuple[tuple[str, str], ...] = (
+    ("munge.key", "munge key"),
+    ("slurm.key", "key of Slurm"),
+    ("slurm.jwks", "key of Slurm"),
+    ("jwt_hs256.key", "key of Slurm"),
+    ("slurmctld_http.key", "key of Slurm"),
+    ("slurmctld.token", "key of Slurm"),
+    ("ssh_host_*_key", "ssh host key"),
+    (".netrc", "credentials"),
+    ("netrc", "credentials"),
+    (".credentials", "credentials"),
+    (".git-credentials", "credentials"),
+    (".pgpass", "credentials"),
+    (".vault-token", "credentials"),
+    ("application_default_credentials.json", "credentials of a cloud"),
+    ("credentials.db", "credentials of a cloud"),
+    ("msal_token_cache*", "credentials of a cloud"),
+    (".msmtprc", "credentials"),
+    ("authorized_keys", "keys of users who may log in"),
+)
+"""Names of files that are not empty, in any directory, and what they have."""
+
+REMARKS = ("keys of users who may log in",)
+"""Kinds that a site may want in its image."""
+
+PATHS: tuple[tuple[str, str], ...] = (
+    ("var/lib/systemd/random-seed", "random seed"),
+    ("var/lib/systemd/credential.secret", "key of systemd's credentials"),
+    ("var/lib/cloud/instances", "identity that a cloud has given"),
+)
+"""Files, and directories that are not empty."""
+
+MACHINE_IDS = ("etc/machine-id", "var/lib/dbus/machine-id")
+NO_MACHINE = (b"", b"uninitialized")
+"""What systemd takes as no machine id (machine-id(5))."""
+
+SHADOW = ("etc/shadow", "etc/shadow-", "etc/gshadow", "etc/gshadow-")
+
+PRIVATE_KEY = re.compile(
+    rb"""-----BEGIN\ (?:[A-Z0-9]+\ )*PRIVATE\ KEY(?:\ BLOCK)?-----(?:\r?\n|\\n)
+    (?:[A-Za-z-]+:\ [^\n]*\n|\r?\n)*  # headings, such as those of an encrypted key
+    [A-Za-z0-9+/=]{40}""",
+    re.VERBOSE,
+)
+"""A key with its first line: programs and documents have the heading alone. JSON has it with `\\n`."""
+
+CONTENTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    (PRIVATE_KEY, "private key"),
+    (re.compile(rb"^[ \t]*aws_secret_access_key[ \t]*=[ \t]*\S", re.MULTILINE), "credentials of a cloud"),
+    (re.compile(rb"^[ \t]*StoragePass[ \t]*=[ \t]*\S", re.MULTILINE | re.IGNORECASE), "password of the database"),
+    (re.compile(rb'"auth"[ \t]*:[ \t]*"[A-Za-z0-9+/=]{8,}"'), "credentials of a registry"),
+    (re.compile(rb"^\$ANSIBLE_VAULT;"), "encrypted secret"),
+)
+"""What files have that are secrets, wherever they are."""
+
+LARGEST = 1 << 20
+"""Bytes of a file that is read. A key with its certificates is far smaller."""
+
+KERNEL = ("proc", "sys", "dev")
+"""Directories with files of the kernel."""
+
+OWN = ("btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "vfat", "xfs", "zfs")
+"""File systems that can be a part of the image. Others, such as a tmpfs, are mounted where it is built."""
+
+
+@dataclass(frozen=True)
+class ImageFinding:
+    """What must not be in an image."""
+
+    path: str
+    kind: str
+
+    @property
+    def is_remark(self) -> bool:
+        """Whether an image may have it."""
+        return self.kind in REMARKS
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.kind}"
+
+
+def scan(root: str = "/") -> list[ImageFinding]:
+    """What the tree has, by path. Raises OSError: the tree cannot be read.
+
+    Files of packages are left out if they are as the package has them: nothing in them is a secret.
+    """
+    root = os.path.join(root, "")
+    os.listdir(root)
+    from_packages = _PackageFiles(root)
+    found = [*_of_paths(root), *(found for path in _files(root) for found in _of_file(root, path, from_packages.has))]
+    return sorted({*found}, key=lambda finding: (finding.path, finding.kind))
+
+
+def _read(path: str) -> bytes:
+    """The content of a file; empty if it is too large, or not there."""
+    try:
+        if os.stat(path).st_size > LARGEST:
+            return b""
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _of_paths(root: str) -> Iterator[ImageFinding]:
+    """Identities, and passwords of users."""
+    for name, kind in PATHS:
+        path = root + name
+        if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
+            yield ImageFinding(f"/{name}", kind)
+    for name in MACHINE_IDS:
+        if not os.path.islink(root + name) and _read(root + name).strip() not in NO_MACHINE:
+            yield ImageFinding(f"/{name}", "machine id")
+    for name in SHADOW:
+        for line in _read(root + name).decode(errors="replace").split("\n"):
+            user, _colon, rest = line.partition(":")
+            if re.match(r"!*(?:\$|[A-Za-z0-9./_]{13}(?::|$))", rest):
+                yield ImageFinding(f"/{name}", f"password of {user}")
+
+
+def _files(root: str) -> Iterator[str]:
+    """The paths of the files of the tree, without `root`."""
+    foreign = _foreign_mounts() if root == "/" else set()
+    for directory, names, files in os.walk(root):
+        names[:] = [
+            name
+            for name in names
+            if os.path.join(directory, name) not in foreign and not (directory == root and name in KERNEL)
+        ]
+        for name in files:
+            yield os.path.join(directory, name)[len(root) :]
+
+
+def _foreign_mounts() -> set[str]:
+    """Where file systems are mounted that are no part of the image."""
+    found = set()
+    for line in _read("/proc/self/mountinfo").decode(errors="replace").split("\n"):
+        before, _dash, after = line.partition(" - ")
+        if after and after.split()[0] not in OWN:
+            found.add(before.split()[4].replace("\\040", " "))
+    return found
+
+
+def _of_file(root: str, name: str, from_package: Callable[[str], bool]) -> Iterator[ImageFinding]:
+    """What a file has, by its name and its content."""
+    path = root + name
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return
+    if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LARGEST:
+        return
+    base = os.path.basename(name)
+    kinds = [kind for pattern, kind in NAMES if fnmatch.fnmatchcase(base, pattern)]
+    content = _read(path) if not kinds else b""
+    kinds = kinds or [kind for pattern, kind in CONTENTS if pattern.search(content)]
+    if kinds and not from_package(name):
+        yield from (ImageFinding(f"/{name}", kind) for kind in kinds)
+
+
+class _PackageFiles:
+    """The files of Debian's packages, with the checksums that these have for them (deb-md5sums(5)).
+
+    The lists of all packages are read with the first question.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.known: dict[str, str] | None = None
+
+    def has(self, name: str) -> bool:
+        """Whether a file is as its package has it."""
+        if self.known is None:
+            self.known = dict(self._sums())
+        # A merged /usr: packages can have the file below /lib, where the tree has a link.
+        sums = {self.known.get(name), self.known.get(name.removeprefix("usr/"))} - {None}
+        return bool(sums) and hashlib.md5(_read(self.root + name), usedforsecurity=False).hexdigest() in sums
+
+    def _sums(self) -> Iterator[tuple[str, str]]:
+        for path in glob.glob(f"{glob.escape(self.root)}var/lib/dpkg/info/*.md5sums"):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    checksum, _space, name = line.rstrip("\n").partition("  ")
+                    yield name, checksum
+
+
+def without(findings: Iterable[ImageFinding], accepted: Iterable[str]) -> list[ImageFinding]:
+    """The findings without those whose paths are accepted, by name or by a pattern of fnmatch(3)."""
+    patterns = [*accepted]
+    return [found for found in findings if not any(fnmatch.fnmatchcase(found.path, pattern) for pattern in patterns)]
+
+
+def main() -> int:
+    """Print what a tree has. Returns 1 if an image must not have it."""
+    parser = argparse.ArgumentParser(prog="slurm-image-scan", description=__doc__)
+    parser.add_argument("tree", nargs="?", default="/", help="the directory of the tree (default: /)")
+    parser.add_argument("--accept", action="append", default=[], metavar="PATH", help="a path that is accepted")
+    options = parser.parse_args()
+    try:
+        findings = without(scan(options.tree), options.accept)
+    except OSError as error:
+        parser.error(str(error))
+    for found in findings:
+        print(f"{'remark' if found.is_remark else 'found'}  {found}")
+    return 1 if any(not found.is_remark for found in findings) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
