@@ -5,10 +5,16 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
+import subprocess
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from lab import Lab, LiveRun, Run, container, podman
 
 
@@ -60,3 +66,37 @@ def bare_tree(lab: Lab, host: str) -> Iterator[Tree]:
         yield Tree(lab, host, name)
     finally:
         podman("rm", "--force", "--time=0", name)
+
+
+def boot(lab: Lab, image: str, host: str, key: str = "") -> None:
+    """Start a host of the cluster file from an image, with the flags of the lab's hosts.
+
+    What cloud-init would write is there before its first boot: its name, its address, and the munge key.
+
+    key: the key in base64, instead of that of the cluster.
+    """
+    given = json.loads(podman("inspect", container(lab.controller)))[0]["Config"]["CreateCommand"]
+    own = ("--name", "--hostname", "--ip", "--mac-address", "--label", "--volume", "--detach")
+    kept = [word for word in given[2:-1] if not word.startswith(own)]
+    address = dict(zip(lab.nodes, expand(lab.cluster["nodes"][0]["address"])))[host]
+    name = container(host)
+    podman("create", *kept, "--no-hosts", f"--name={name}", f"--hostname={host}", f"--ip={address}", image)
+    of_cluster = lab.inventory.parent / "secrets" / lab.cluster["name"] / "munge.key"
+    secret = base64.b64decode(key) if key else of_cluster.read_bytes()
+    subprocess.run(["podman", "cp", "-", f"{name}:/etc/munge"], input=archive("munge.key", secret), check=True)
+    podman("start", name)
+
+
+def power_off(*hosts: str) -> None:
+    """End hosts at once, and remove them."""
+    podman("rm", "--force", "--ignore", "--time=0", *(container(host) for host in hosts))
+
+
+def archive(name: str, content: bytes) -> bytes:
+    """A tar archive with one file that only root reads."""
+    result = io.BytesIO()
+    with tarfile.open(fileobj=result, mode="w") as tar:
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mode = len(content), 0o400
+        tar.addfile(entry, io.BytesIO(content))
+    return result.getvalue()

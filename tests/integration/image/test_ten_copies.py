@@ -1,0 +1,101 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ten nodes that are copies of one image, with what cloud-init would write: name, address and munge key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from images import bare_tree, boot, power_off
+from lab import ROOT, Lab, podman
+
+IMAGE = "localhost/gpucluster-lab-node-image"
+REPLACED = "img-node05"
+OTHER_KEY = "/root/other.key"
+
+
+@pytest.fixture(scope="module")
+def image(lab: Lab) -> Iterator[str]:
+    """The image of the nodes. The cluster has its controller before it has any node."""
+    run = lab.playbook("site", f"--limit={lab.controller}", "--skip-tags=validate")
+    assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
+    with bare_tree(lab, lab.nodes[0]) as tree:
+        run = tree.build()
+        assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
+        tree.commit(IMAGE)
+    yield IMAGE
+    power_off(*lab.nodes)
+    podman("rmi", "--force", IMAGE)
+
+
+# The ssh configuration of the lab has its own hosts only.
+SSH = (
+    "--user=admin",
+    f"--private-key={ROOT}/.lab/id_ed25519",
+    "--ssh-common-args=-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
+)
+
+
+def names(lab: Lab) -> list[str]:
+    """The names of the hosts on which a job of all nodes runs."""
+    return sorted(lab.command(lab.controller, f"timeout 180 srun -N{len(lab.nodes)} hostname").split())
+
+
+def test_ten_copies_join_with_their_first_boot(lab: Lab, image: str) -> None:
+    began = time.monotonic()
+    for node in lab.nodes:
+        boot(lab, image, node)
+    for node in lab.nodes:
+        lab.wait_until_idle(lab.controller, node)
+    assert names(lab) == lab.nodes
+    print(f"{len(lab.nodes)} copies: {time.monotonic() - began:.1f} s from their start to a job on all of them")
+
+
+@pytest.mark.usefixtures("image")
+def test_copies_have_identities_of_their_own(lab: Lab) -> None:
+    for what in ("cat /etc/machine-id", "cat /etc/ssh/ssh_host_ed25519_key.pub"):
+        answers = [podman("exec", f"gpucluster-{node}", "sh", "-c", what).strip() for node in lab.nodes]
+        assert len({*answers}) == len(lab.nodes)
+        assert all(answers)
+
+
+def test_a_node_is_replaced_while_jobs_run(lab: Lab, image: str) -> None:
+    jobs = {}
+    for node in lab.nodes:
+        command = f"sbatch --parsable --output=/dev/null --no-requeue --nodelist={node} --wrap 'sleep 45'"
+        jobs[node] = lab.command(lab.controller, command)
+    lab.wait_for(lab.controller, "echo running: $(squeue -h -t running | wc -l)", f"running: {len(jobs)}")
+    power_off(REPLACED)
+    boot(lab, image, REPLACED)
+    assert lab.command(lab.controller, f"timeout 180 srun --overcommit --nodelist={REPLACED} hostname") == REPLACED
+    for node, job in jobs.items():
+        if node != REPLACED:
+            lab.wait_for(lab.controller, f"scontrol show job {job}", "JobState=COMPLETED")
+    assert "JobState=NODE_FAIL" in lab.command(lab.controller, f"scontrol show job {jobs[REPLACED]}")
+
+
+@pytest.mark.usefixtures("image")
+def test_site_yml_has_nothing_to_install(lab: Lab) -> None:
+    before = podman("exec", f"gpucluster-{lab.nodes[0]}", "dpkg-query", "--show")
+    run = lab.playbook("site", "--skip-tags=validate", *SSH)
+    assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
+    assert podman("exec", f"gpucluster-{lab.nodes[0]}", "dpkg-query", "--show") == before
+    assert run.changed == {}
+    again = lab.playbook("site", "--skip-tags=validate", *SSH)
+    assert (again.rc, again.failed, again.changed) == (0, {}, {})
+    assert names(lab) == lab.nodes
+
+
+def test_a_copy_with_the_key_of_another_cluster_says_so(lab: Lab, image: str) -> None:
+    power_off(REPLACED)
+    lab.command(lab.controller, f"head -c 64 /dev/urandom > {OTHER_KEY}")
+    key = podman("exec", f"gpucluster-{lab.controller}", "base64", OTHER_KEY)
+    boot(lab, image, REPLACED, key=key)
+    said = "journalctl --no-pager --unit=slurm-first-boot-check"
+    deadline = time.monotonic() + 120
+    while "does not accept credentials of this host" not in podman("exec", f"gpucluster-{REPLACED}", *said.split()):
+        assert time.monotonic() < deadline
+        time.sleep(2)
