@@ -48,13 +48,12 @@ Description=Host keys of sshd
 # Before each unit of sshd, also one that a socket starts.
 Before=ssh.service ssh.socket sshd.service
 ConditionPathExists=/usr/bin/ssh-keygen
-# That of Debian 13, which does the same.
-ConditionPathExists=!/usr/lib/systemd/system/sshd-keygen.service
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-# Makes the keys that are missing, as in an image, and no others.
+# Makes the keys that are missing, and no others. Debian 13 has a unit for it (sshd-keygen.service), which systemd skips
+# where /etc/machine-id is an empty file: that is no first boot for it (ConditionFirstBoot).
 ExecStart=/usr/bin/ssh-keygen -A
 
 [Install]

@@ -47,7 +47,7 @@ def test_nothing_runs_and_the_units_are_enabled(node: Tree) -> None:
     processes = [line.split() for line in node.command("ps -e -o stat=,comm=").split("\n")]
     running = {name for state, name, *_defunct in processes if not state.startswith("Z")}
     assert running <= {"sleep", "sh", "ps"}
-    for unit in ("munge", "slurmd", "scratch.mount"):
+    for unit in ("munge", "slurmd", "scratch.mount", "prometheus-node-exporter", "gpucluster-host-keys"):
         assert node.command(f"systemctl is-enabled {unit}") == "enabled"
     assert "img-ctl:6817" in node.command("cat /etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf")
     assert "pam_slurm_adopt" in node.command("cat /etc/pam.d/sshd")
