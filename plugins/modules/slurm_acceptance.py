@@ -12,10 +12,12 @@ module: slurm_acceptance
 short_description: Measure nodes with jobs in a reservation, and collect what they print
 version_added: 0.3.0
 description:
-  - The steps of the playbook C(gpucluster.slurm.accept). All but V(read) and V(keep) run on the serving controller.
+  - The steps of the playbook C(gpucluster.slurm.accept), and of the acceptance tests of C(gpucluster.slurm.rolling).
+    All but V(read) and V(keep) run on the serving controller.
   - What has been measured is kept in C(/var/lib/gpucluster-slurm/accept/run.json), so that the next run with the same
     O(change) continues one that was killed.
-  - Running jobs are not disturbed. The reservation C(accept) keeps new jobs away from the nodes.
+  - Running jobs are not disturbed. The reservation C(accept) keeps new jobs away from the nodes, or that of the
+    rolling change.
 options:
   step:
     description:
@@ -92,6 +94,16 @@ options:
         key V(*) is for the others. Without it, such nodes are left out.
     type: dict
     default: {}
+  reservation:
+    description:
+      - The reservation of a rolling change, which has the nodes already and stays as it is. The record is then
+        C(/var/lib/gpucluster-slurm/accept/rolling.json). Without it, the module makes the reservation C(accept).
+    type: str
+    default: ""
+  fresh:
+    description: For V(begin), the nodes that were changed since they were measured, a hostlist. They are measured anew.
+    type: str
+    default: ""
   user:
     description: User of the jobs.
     type: str
@@ -259,7 +271,11 @@ class Acceptance:
     def __init__(self, params: dict[str, Any], check_mode: bool) -> None:
         """Read the record."""
         self.params, self.check_mode, self.changed = params, check_mode, False
-        self.record = read_record(RECORD)
+        self.rolling = bool(params["reservation"])
+        self.reservation = params["reservation"] or RESERVATION
+        self.path = progress.ROLLING_RECORD if self.rolling else RECORD
+        self.lock = run_lock.ROLLING if self.rolling else run_lock.ACCEPT
+        self.record = read_record(self.path)
         if self.record.get("change") != params["change"]:
             self.record = {"change": params["change"], "old": self.record.get("tasks", {})}
         for key in ("tasks", "left"):
@@ -275,17 +291,17 @@ class Acceptance:
 
     def save(self) -> None:
         """Write the record, which only root can read. Raises AcceptanceError if another run has taken this one over."""
-        if self.params["run"] and run_lock.other(run_lock.ACCEPT, self.params["run"]):
-            raise AcceptanceError("another run of accept.yml goes on with this one")
+        if self.params["run"] and run_lock.other(self.lock, self.params["run"]):
+            raise AcceptanceError("another run of the playbook goes on with this one")
         if not self.check_mode:
-            os.makedirs(os.path.dirname(RECORD), mode=0o700, exist_ok=True)
-            write([File(RECORD, f"{json.dumps(self.record)}\n".encode(), mode=0o600)])
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            write([File(self.path, f"{json.dumps(self.record)}\n".encode(), mode=0o600)])
 
     # -- the steps ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Choose the nodes; a run that continues keeps its nodes."""
-        if this_run := self.params["run"]:
+        """Choose the nodes; a run of accept.yml that continues keeps its nodes."""
+        if (this_run := self.params["run"]) and not self.rolling:
             former, take_over = self.params["former"], self.params["take_over"]
             self.other = run_lock.take(run_lock.ACCEPT, this_run, former, take_over, self.check_mode)
             if self.other:
@@ -293,14 +309,24 @@ class Acceptance:
         self.cancel(entry["job"] for entry in self.record.pop("old", {}).values() if entry["state"] == SUBMITTED)
         nodes, jobs = nodes_now(), self.jobs_of_others()
         self.allowed(nodes)
-        choice = progress.choose(expand(self.params["nodes"]), nodes, jobs, bool(self.params["budget"]))
-        known = self.record.get("nodes")
+        self.forget({*expand(self.params["fresh"])})
+        # Within the reservation of a rolling change, a node has jobs of this change alone, which are about to end.
+        waits = self.rolling or bool(self.params["budget"])
+        choice = progress.choose(expand(self.params["nodes"]), nodes, jobs, waits)
+        known = [] if self.rolling else self.record.get("nodes")
         self.record["nodes"] = [name for name in choice.taken if not known or name in known]
         self.record["left"] = choice.left
         # What has failed is tried again.
         self.record["tasks"] = {name: entry for name, entry in self.tasks.items() if entry["state"] != FAILED}
         self.lines = progress.table({}, [], {}, choice.left)[1:]
         self.save()
+
+    def forget(self, names: set[str]) -> None:
+        """Forget what was measured on nodes, and cancel their jobs."""
+        old = {name: entry for name, entry in self.tasks.items() if names & {*expand(entry["nodes"])}}
+        self.cancel(entry["job"] for entry in old.values() if entry["state"] == SUBMITTED)
+        for name in old:
+            del self.tasks[name]
 
     def next(self) -> None:
         """Submit the jobs that are missing, and wait a while for the end of all."""
@@ -326,7 +352,7 @@ class Acceptance:
         if self.params["run"] and run_lock.other(run_lock.ACCEPT, self.params["run"]):
             return
         self.cancel(entry["job"] for entry in self.tasks.values() if entry["state"] == SUBMITTED)
-        if reserved_nodes() is not None and not self.check_mode:
+        if reserved_nodes(RESERVATION) is not None and not self.check_mode:
             self.changed = True
             # Cancelled jobs hold it for a moment.
             for _ in range(10):
@@ -409,12 +435,16 @@ class Acceptance:
         reasons = [f"{name} is {why}" for name in own if (why := progress.why_out(nodes.get(name)))]
         if not self.params["budget"]:
             reasons += [f"{name} has got {next_nodes.describe_last(busy[name])}" for name in own if name in busy]
+        if self.rolling:
+            reasons += [f"{name} is not in the reservation {self.reservation}" for name in own if name not in reserved]
         if reasons:
             self.tasks[task["name"]] = new_entry(task["nodes"], 0, FAILED, reasons[0])
 
     def reserve(self, wanted: list[str], nodes: dict[str, next_nodes.Node], others: list[next_nodes.Job]) -> list[str]:
         """Bring the reservation up to date, and return its nodes. Raises CommandError."""
-        before = reserved_nodes()
+        before = reserved_nodes(self.reservation)
+        if self.rolling:
+            return before or []
         budget = self.allowed(nodes) if self.params["budget"] else {}
         names = progress.to_reserve(wanted, before or [], nodes, others, budget)
         if self.check_mode or not names:
@@ -438,7 +468,7 @@ class Acceptance:
             return
         self.save()
         self.changed = True
-        options = {**task["job"].get("options", {}), "reservation": RESERVATION}
+        options = {**task["job"].get("options", {}), "reservation": self.reservation}
         job = {**task["job"], "options": options}
         answer = run([*as_user(self.params["user"]), *batch.sbatch_arguments(job)], batch.batch_script(job))
         if answer.status:
@@ -490,9 +520,9 @@ def sizes_of(nodes: dict[str, next_nodes.Node]) -> Counter[str]:
     return Counter(place for node in nodes.values() for place in node.partitions)
 
 
-def reserved_nodes() -> list[str] | None:
-    """The nodes of the reservation; None without it. Raises CommandError."""
-    found = next((record for record in show("reservation") if record.get("ReservationName") == RESERVATION), None)
+def reserved_nodes(name: str) -> list[str] | None:
+    """The nodes of a reservation; None without it. Raises CommandError."""
+    found = next((record for record in show("reservation") if record.get("ReservationName") == name), None)
     return None if found is None else expand(found.get("Nodes", ""))
 
 
@@ -633,6 +663,8 @@ ARGUMENTS = {
     "directory": {"type": "path", "default": "/var/lib/gpucluster-slurm/accept"},
     "result": {"type": "dict", "default": {}},
     "budget": {"type": "dict", "default": {}},
+    "reservation": {"type": "str", "default": ""},
+    "fresh": {"type": "str", "default": ""},
     "user": {"type": "str", "default": "root"},
     "take_over": {"type": "bool", "default": False},
     "wait": {"type": "int", "default": 60},

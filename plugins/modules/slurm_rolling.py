@@ -23,7 +23,8 @@ options:
       - V(begin) begins a run, or continues an earlier one with the same O(change).
       - V(next) drains nodes and waits until some of them can be changed. The control host repeats it until then, and
         shows the table whenever it differs.
-      - V(prove) resumes changed nodes inside of a reservation, where only jobs of O(user) run.
+      - V(prove) resumes changed nodes inside of a reservation, where only jobs of O(users) run. It has no end, so that
+        nodes of a run that was killed get no other jobs.
       - V(judge) takes these nodes out of the reservation. It drains those with an error again.
       - V(end) ends the run.
     type: str
@@ -59,10 +60,11 @@ options:
     description: For V(prove) and V(judge), the error of each changed node; an empty text without one.
     type: dict
     default: {}
-  user:
-    description: User of the jobs that check nodes.
-    type: str
-    default: root
+  users:
+    description: Users of the jobs that check nodes.
+    type: list
+    elements: str
+    default: [root]
   wait:
     description: Seconds that V(next) waits for a node, and V(prove) for the registration of nodes.
     type: int
@@ -90,6 +92,12 @@ ready:
   elements: str
   returned: always
   sample: [gpu001, gpu002]
+changed_earlier:
+  description: The nodes of RV(ready) that an earlier run with the same O(change) has changed. They are only checked.
+  type: list
+  elements: str
+  returned: always
+  sample: [gpu002]
 over:
   description: Whether no node can be changed any more, and none is waited for.
   type: bool
@@ -140,6 +148,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import progress as acceptance
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, show
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output, run
@@ -149,6 +158,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import next_nodes as rolling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import (
+    CHANGED,
     DONE,
     FAILED,
     SILENT,
@@ -166,12 +176,14 @@ if TYPE_CHECKING:
 RECORD = "/var/lib/gpucluster-slurm/rolling.json"
 RESERVATION = "gpucluster_rolling"
 """In it, changed nodes run the jobs that check them, and no others."""
-RESERVED_MINUTES = 60
-"""The reservation of a run that was killed ends by itself."""
 POLL = 3
 """Seconds between two polls of the jobs."""
+TRIES = 10
+"""How often the reservation's removal is tried."""
 REASON = 200
 """Characters of a reason."""
+UNCHECKED = {WORKING: "changed", CHANGED: "checked"}
+"""States of nodes that are taken for the change and have not returned, with what is done to them."""
 
 
 class Rolling:
@@ -244,17 +256,21 @@ class Rolling:
         """Check the options, and keep of an earlier run what is done; its other nodes are changed again."""
         self.record["began"] = datetime.now().isoformat(timespec="seconds")
         self.decide()
-        unchecked = [name for name, state in self.progress.items() if state == WORKING]
-        self.record["nodes"] = {name: entry for name, entry in self.record["nodes"].items() if entry["state"] == DONE}
+        unchecked = [name for name, state in self.progress.items() if state in UNCHECKED]
+        kept = (name for name, state in self.progress.items() if state in (DONE, CHANGED))
+        self.record["nodes"] = {name: self.record["nodes"][name] for name in kept}
         if self.params["unchanged"] is not None:
-            nodes, self.record["nodes"] = nodes_now(), {}
-            done = [name for name in expand(self.params["unchanged"]) if name in nodes and not nodes[name].first_ours]
+            nodes, unchanged = nodes_now(), expand(self.params["unchanged"])
+            changed = (name for name, state in self.progress.items() if state == CHANGED and name in unchanged)
+            self.record["nodes"] = {name: self.record["nodes"][name] for name in changed}
+            done = [name for name in unchanged if name in nodes and not nodes[name].first_ours]
             self.record_states({name: (DONE, "") for name in done if name not in unchecked})
-        if has_reservation():
-            # A run that was killed has left nodes in service that nobody has checked.
-            nodes = nodes_now()
-            self.drain([name for name in unchecked if name in nodes and not nodes[name].drained], "to be changed")
-            self.remove_reservation()
+        if reserved := reserved_nodes():
+            # A run that was killed has left nodes in service that nobody has checked. Jobs that check them go on.
+            nodes, left = nodes_now(), [name for name in reserved if self.progress.get(name) != DONE]
+            in_service = [name for name in {*unchecked, *left} if name in nodes and not nodes[name].drained]
+            self.drain(sorted(in_service), "to be changed")
+            self.reserve(left)
         self.record_states({})
         return self.decide()
 
@@ -277,7 +293,8 @@ class Rolling:
                     continue
             elif not decided.drain and (decided.ready or decided.over):
                 self.batch = decided.ready
-                self.record_states(dict.fromkeys(self.batch, (WORKING, "")))
+                new = [name for name in self.batch if self.progress.get(name) != CHANGED]
+                self.record_states(dict.fromkeys(new, (WORKING, "")))
                 return decided
             if time.monotonic() >= until:
                 return decided
@@ -333,10 +350,8 @@ class Rolling:
         self.fail(errors)
         ready = [name for name in changed if name not in errors]
         if ready:
-            self.remove_reservation()
-            settings = [f"ReservationName={RESERVATION}", "StartTime=now", f"Duration={RESERVED_MINUTES}"]
-            settings += [f"Nodes={fold(ready)}", f"Users={self.params['user']}", "Flags=MAINT,IGNORE_JOBS"]
-            output(["scontrol", "create", "reservation", *settings])
+            self.record_states(dict.fromkeys(ready, (CHANGED, "")))
+            self.reserve(dict.fromkeys([*reserved_nodes(), *ready]))
             self.resume(ready)
         return ready
 
@@ -355,7 +370,7 @@ class Rolling:
         results = {name: str(why) for name, why in self.params["results"].items()}
         self.fail({name: why for name, why in results.items() if why})
         self.record_states({name: (DONE, "") for name, why in results.items() if not why})
-        self.remove_reservation()
+        self.reserve(name for name in reserved_nodes() if name not in results)
 
     def fail(self, wrong: dict[str, str]) -> None:
         """Drain nodes with their error, unless somebody else has drained them, and record them as failed."""
@@ -365,21 +380,47 @@ class Rolling:
                 self.drain([name], f"failed: {why}")
         self.record_states({name: (FAILED, why) for name, why in wrong.items()})
 
+    def reserve(self, names: Iterable[str]) -> None:
+        """Bring the reservation for the jobs that check nodes up to date. Without nodes it is removed.
+
+        Drained nodes stay in it while jobs of a run that was killed check them: Slurm removes no reservation with jobs.
+        """
+        names, exists = [*names], bool(reserved_nodes())
+        named, settings = f"ReservationName={RESERVATION}", [f"Nodes={fold(names)}"]
+        settings += [f"Users={','.join(self.params['users'])}"]
+        if self.check_mode or not (names or exists):
+            return
+        if not names:
+            output(["scontrol", "delete", named])
+        elif exists:
+            output(["scontrol", "update", named, *settings])
+        else:
+            flags = ["StartTime=now", "Duration=UNLIMITED", "Flags=MAINT,IGNORE_JOBS"]
+            output(["scontrol", "create", "reservation", named, *settings, *flags])
+
     def remove_reservation(self) -> None:
-        """Remove the reservation for the jobs that check nodes."""
-        if not self.check_mode and has_reservation():
-            output(["scontrol", "delete", f"ReservationName={RESERVATION}"])
+        """Remove the reservation, with the jobs in it. Cancelled jobs hold it for a moment. Raises CommandError."""
+        if self.check_mode or not reserved_nodes():
+            return
+        run(["scancel", f"--reservation={RESERVATION}"])
+        for _ in range(TRIES):
+            if not run(["scontrol", "delete", f"ReservationName={RESERVATION}"]).status:
+                return
+            time.sleep(POLL)
+        self.reserve([])
 
     def end(self) -> Decision:
         """End the run: nodes that were taken for a change and did not return have failed. Without any, forget it."""
         if self.taken_over():
             return self.decide()
-        lost = [name for name, state in self.progress.items() if state == WORKING and name in self.names]
-        self.fail(dict.fromkeys(lost, "the run ended while it was changed"))
+        lost = {name: state for name, state in self.progress.items() if state in UNCHECKED and name in self.names}
+        self.fail({name: f"the run ended while it was {UNCHECKED[state]}" for name, state in lost.items()})
+        self.remove_reservation()
         decided = self.decide()
         complete = all(self.progress.get(name) == DONE for name in self.names)
-        if complete and not self.check_mode and os.path.exists(RECORD):
-            os.unlink(RECORD)
+        for path in (RECORD, acceptance.ROLLING_RECORD):
+            if complete and not self.check_mode and os.path.exists(path):
+                os.unlink(path)
         return decided
 
 
@@ -397,9 +438,10 @@ def jobs_now(late: bool) -> list[Job]:
     return [Job(job.job_id, job.user, job.nodes, job.end, job.job_id in may) for job in jobs]
 
 
-def has_reservation() -> bool:
-    """Whether there is the reservation for the jobs that check nodes."""
-    return any(record.get("ReservationName") == RESERVATION for record in show("reservation"))
+def reserved_nodes() -> list[str]:
+    """The nodes of the reservation for the jobs that check nodes; none without it. Raises CommandError."""
+    found = next((record for record in show("reservation") if record.get("ReservationName") == RESERVATION), {})
+    return expand(found.get("Nodes", ""))
 
 
 def answer(change: Rolling, decided: Decision, ready: list[str]) -> RollingResult:
@@ -409,6 +451,7 @@ def answer(change: Rolling, decided: Decision, ready: list[str]) -> RollingResul
     return {
         "changed": change.changed,
         "ready": ready,
+        "changed_earlier": [name for name in change.batch if change.progress.get(name) == CHANGED],
         "over": decided.over,
         "ok": decided.over and not (failed or decided.late or decided.stopped or decided.later),
         "table": rolling.table(decided, change.progress, failed, len(change.names)),
@@ -439,7 +482,7 @@ ARGUMENTS = {
     "deadline": {"type": "str", "default": ""},
     "unchanged": {"type": "str"},
     "results": {"type": "dict", "default": {}},
-    "user": {"type": "str", "default": "root"},
+    "users": {"type": "list", "elements": "str", "default": ["root"]},
     "wait": {"type": "int", "default": 60},
     "run": run_lock.OPTION,
     "former": {"type": "list", "elements": "str", "default": []},

@@ -25,6 +25,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_node
 SUBMITTED, ENDED, READ, FAILED = "submitted", "ended", "read", "failed"
 """States of a task: it has a job, the job has ended, its output is in the record, or there is none."""
 
+ROLLING_RECORD = "/var/lib/gpucluster-slurm/accept/rolling.json"
+"""What a rolling change has measured so far, on the controller."""
+
 PATIENCE = 900
 """Seconds that a job may wait although its nodes have no others, before it counts as one that cannot start."""
 

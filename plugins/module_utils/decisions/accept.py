@@ -71,6 +71,11 @@ def site(host: RunHost) -> Site:
     )
 
 
+def level(host: RunHost) -> str:
+    """How much is measured: what the administrator chooses, and of nodes of a rolling change what it chooses."""
+    return str(host.get("__accept_level") or host["accept_level"])
+
+
 def directory(host: RunHost) -> str:
     """Where the jobs write on nodes: a directory of their user."""
     return f"{KEPT_DIR}/accept" if host["accept_user"] == "root" else f"{JOB_DIR}/accept"
@@ -112,7 +117,8 @@ def nodes(host: RunHost) -> str:
 
 def change(host: RunHost) -> str:
     """The checksum of what is measured: a run with another one begins anew."""
-    parts = [host["accept_level"], asdict(site(host)), str(host.get("ansible_limit") or "")]
+    nodes_or_change = host.get("__rolling_digest") or host.get("ansible_limit")
+    parts = [level(host), asdict(site(host)), str(nodes_or_change or "")]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -124,7 +130,7 @@ def budget(host: RunHost) -> dict[str, Any]:
 
 def packages(host: RunHost) -> list[dict[str, str]]:
     """Packages of the distribution for the tests of this level."""
-    wanted = tasks.possible_tests(host["accept_level"], site(host), 0)
+    wanted = tasks.possible_tests(level(host), site(host), 0)
     programs = {name for test in wanted for name in TESTS[test].programs}
     return [{"name": name} for name in DISTRIBUTION_PACKAGES["acceptance"] if name in programs]
 
@@ -166,7 +172,7 @@ def round_tasks(host: RunHost) -> list[Task]:
     """The tasks of this round."""
     number = round_number(host)
     if number == 1:
-        return tasks.first_tasks(taken(host), host["accept_level"], site(host))
+        return tasks.first_tasks(taken(host), level(host), site(host))
     return tasks.next_tasks(number, judgement(host, number), taken(host))
 
 
@@ -352,7 +358,7 @@ def result(host: RunHost) -> dict[str, Any]:
     undecided |= {name for pairs in judged.pairs.values() for pair in pairs for name in pair}
     return {
         "ok": not (findings or slow or found.errors),
-        "level": host["accept_level"],
+        "level": level(host),
         "measured": sorted({name for value in found.values for name in value.nodes}),
         "left": host["__accept_begun"]["left"],
         "named": judged.named,
@@ -457,19 +463,42 @@ def failure(host: RunHost) -> str:
 # -- drains -----------------------------------------------------------------------------------------------------------
 
 
+def faults(host: RunHost) -> dict[str, list[str]]:
+    """What is slow or broken, by the node that is at fault, in the words of a drain's reason."""
+    found: dict[str, list[str]] = {}
+    for finding in judgement(host).findings:
+        if finding.kind in ("node", "gpu"):
+            gpu = "" if finding.gpu is None else f" of GPU {finding.gpu}"
+            found.setdefault(finding.nodes[0], []).append(f"{finding.test}{gpu} {finding.text}")
+    return found
+
+
 def drained(host: RunHost) -> list[dict[str, str]]:
     """The named nodes with the reason of their drain, if the site wants it."""
     if not host.flag("accept", "accept_drain"):
         return []
-    reasons: dict[str, list[str]] = {}
-    for finding in judgement(host).findings:
-        if finding.kind in ("node", "gpu"):
-            gpu = "" if finding.gpu is None else f" of GPU {finding.gpu}"
-            reasons.setdefault(finding.nodes[0], []).append(f"{finding.test}{gpu} {finding.text}")
-    return [{"name": name, "reason": drain_reason(texts)} for name, texts in reasons.items()]
+    return [{"name": name, "reason": drain_reason(texts)} for name, texts in faults(host).items()]
 
 
 def drain_reason(texts: Iterable[str]) -> str:
     """The reason of a drain, without characters with which Slurm separates reasons."""
     text = f"{drains.ACCEPT}{'; '.join(texts)}".replace(drains.APPENDED, ": ").replace('"', "'")
     return "".join(character for character in text if character.isprintable())[:REASON].rstrip()
+
+
+# -- nodes of a rolling change ----------------------------------------------------------------------------------------
+
+
+def node_errors(host: RunHost, names: Iterable[str]) -> dict[str, str]:
+    """Why nodes do not return to service: their faults, and jobs without a result. Without an error a text is empty.
+
+    A node that is in no partition is not measured.
+    """
+    found, left = faults(host), host["__accept_begun"]["left"]
+    kinds = {place.name: place.hardware for place in places(host)}
+    errors = {}
+    for name in names:
+        own = [one for one in outputs(host) if one["nodes"] == name]
+        lost = [f"it was not measured: {left[name]}"] if name in left else tasks.read_outputs(own, kinds).errors
+        errors[name] = "; ".join([*found.get(name, []), *lost])
+    return errors

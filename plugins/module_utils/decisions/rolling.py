@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import accept
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import validation_jobs
@@ -29,6 +30,11 @@ WINDOW = "gpucluster_rolling_window"
 
 CHECK_RESERVATION = "gpucluster_rolling"
 """The reservation of the module slurm_rolling for the jobs that check nodes."""
+
+LEVEL = "quick"
+"""The acceptance tests of nodes that return: those of one node alone, since the partners of others have jobs."""
+
+WITHOUT_BASELINE = "checks and published figures decide, and other changed nodes, if there are four or more of a kind"
 
 
 # -- the change -------------------------------------------------------------------------------------------------------
@@ -114,6 +120,17 @@ def objection(host: RunHost) -> str:
     return ""
 
 
+def accepts(host: RunHost) -> bool:
+    """Whether changed nodes are measured before they return."""
+    return host.flag("rolling", "rolling_accept")
+
+
+def users(host: RunHost) -> list[str]:
+    """The users of the jobs that check nodes."""
+    measures = [host.option("accept", "accept_user")] if accepts(host) else []
+    return list(dict.fromkeys([host["rolling_user"], *measures]))
+
+
 def budgets(host: RunHost) -> dict[str, Any]:
     """How many nodes of each partition may be out of service at the same time; `*` is for the other partitions."""
     budget = host["rolling_budget"]
@@ -166,7 +183,15 @@ def announcement(host: RunHost) -> str:
     kept, unchanged = kept_nodes(host), unchanged_nodes(host)
     without = f"; without {fold(kept)}, which this run needs: reboot them by hand" if kept else ""
     nothing = f"; none for {unchanged}" if unchanged else ""
-    return f"{work(host)}: on {fold(host['__rolling_nodes'])}{without}{nothing}"
+    return f"{work(host)}: on {fold(host['__rolling_nodes'])}{without}{nothing}{_measurement(host)}"
+
+
+def _measurement(host: RunHost) -> str:
+    """That nodes are measured, and what judges them. Raises BaselineError, and ValueError if the file is no YAML."""
+    if not accepts(host):
+        return ""
+    judges = "" if accept.baseline(host) else f", without {accept.baseline_path(host)}: {WITHOUT_BASELINE}"
+    return f"; a node returns when it has passed the acceptance tests of level {LEVEL}{judges}"
 
 
 @dataclass(frozen=True)
@@ -241,8 +266,8 @@ def check_jobs(host: RunHost) -> RollingCheck:
     return RollingCheck([*jobs.values()], {"reservation": CHECK_RESERVATION})
 
 
-def check_results(host: RunHost) -> dict[str, str]:
-    """The error of each node that is back, empty after a good job and for a node in no partition."""
+def job_results(host: RunHost) -> dict[str, str]:
+    """The error of the job on each node that is back, empty after a good one and for a node in no partition."""
     nodes, jobs = host["__rolling_resumed"]["ready"], check_jobs(host).jobs
     run = host.get("__rolling_jobs") or {}
     if not jobs:
@@ -251,6 +276,39 @@ def check_results(host: RunHost) -> dict[str, str]:
     failed = "" if ended else run.get("msg", "the job could not be submitted")
     found = zip((job["nodelist"] for job in jobs), (job["message"] for job in ended), strict=False)
     return dict.fromkeys(nodes, failed) | dict(found)
+
+
+def level(_host: RunHost) -> str:
+    """The level of the acceptance tests."""
+    return LEVEL
+
+
+def check_reservation(_host: RunHost) -> str:
+    """The reservation in which changed nodes are checked."""
+    return CHECK_RESERVATION
+
+
+def measured_nodes(host: RunHost) -> list[str]:
+    """The nodes of the batch on which the acceptance tests run: those whose job was good, if the site wants it."""
+    return [name for name, why in job_results(host).items() if not why] if accepts(host) else []
+
+
+def fresh_nodes(host: RunHost) -> list[str]:
+    """Those of them that this run has changed, so that what was measured before does not count."""
+    return [name for name in measured_nodes(host) if name not in host["__rolling_step"]["changed_earlier"]]
+
+
+def changes_here(host: RunHost) -> bool:
+    """Whether this node of the batch is changed, and not checked alone since an earlier run has changed it."""
+    return host.name not in host["__rolling_step"]["changed_earlier"]
+
+
+def check_results(host: RunHost) -> dict[str, str]:
+    """The error of each node that is back, by its job and by the acceptance tests; empty for one that returns."""
+    errors = job_results(host)
+    if measured := measured_nodes(host):
+        errors |= accept.node_errors(host.extended(__accept_names=host["__rolling_nodes"]), measured)
+    return errors
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------

@@ -32,6 +32,9 @@ CLOCK = 30
 RESUME, START_SLURMD, START_MUNGE = "resume", "start slurmd", "start munge"
 """Repairs that lose nothing."""
 
+MEASURE = "measure it (accept.yml -e accept_level=quick --limit CONTROLLER,NODE)"
+"""How an administrator sees that a repair of hardware has helped. accept.yml measures nodes in service alone."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -444,7 +447,8 @@ MEASURED = (
         "gpu-lost",
         "The NVIDIA driver finds fewer GPUs than the node has in Slurm.",
         _gpus,
-        "Look for the GPU (lspci, dmesg), reset or reseat it, or correct the gres of the machine type.",
+        "Look for the GPU (lspci, dmesg), reset or reseat it, or correct the gres of the machine type. "
+        f"After the repair, {MEASURE}.",
     ),
     Cause(
         "gpu-files",
@@ -456,7 +460,8 @@ MEASURED = (
         "xid",
         "The kernel's messages have errors of a GPU (Xid).",
         _xid,
-        "Look the Xid up in NVIDIA's catalog; reset the GPU or reboot the node, and replace a GPU that fails again.",
+        "Look the Xid up in NVIDIA's catalog; reset the GPU or reboot the node, and replace a GPU that fails again. "
+        f"When the node is back, {MEASURE}.",
     ),
     Cause(
         "full",
@@ -681,7 +686,7 @@ OWNED = (
         "health-check",
         "The health check has drained the node.",
         _owned(drains.OWNERS[drains.HEALTH]),
-        "Repair what the check names; it resumes the node by itself.",
+        f"Repair what the check names; it resumes the node by itself. After a repair of hardware, {MEASURE}.",
     ),
     Cause(
         "rolling",
@@ -693,7 +698,7 @@ OWNED = (
         "accept",
         "accept.yml has found the node slow or broken, and has drained it.",
         _owned(drains.OWNERS[drains.ACCEPT]),
-        "Repair what the reason names, resume the node, and run accept.yml on it again.",
+        f"Repair what the reason names, resume the node, and {MEASURE}.",
     ),
     Cause(
         "mig",

@@ -380,6 +380,7 @@ class Run(TypedDict):
 class RollingResult(StepResult):
     """The result of slurm_rolling."""
 
+    changed_earlier: Annotated[list[HostName], Most(MOST_HOSTS)]
     done: Annotated[list[Line], Most(MOST_HOSTS)]
     broken: Annotated[dict[Line, Text], Most(MOST_HOSTS)]
     left: Annotated[dict[Line, Text], Most(MOST_HOSTS)]

@@ -18,8 +18,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.client import dra
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
-DONE, FAILED, WORKING = "done", "failed", "working"
-"""States of a node in the record; a node without one is still to be changed."""
+DONE, FAILED, WORKING, CHANGED = "done", "failed", "working", "changed"
+"""States of a node in the record; a node without one is still to be changed. CHANGED is still to be checked."""
 
 BUSY = frozenset(("ALLOCATED", "MIXED", "COMPLETING"))
 OUT = frozenset(("DOWN", "FAIL", "FAILING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "FUTURE"))
@@ -259,7 +259,7 @@ def _find_used_budgets(failed: Iterable[Node], budget: Mapping[str, int]) -> lis
 
 
 def _is_out(node: Node, progress: Mapping[str, str]) -> bool:
-    return node.first_ours or progress.get(node.name) in (FAILED, WORKING)
+    return node.first_ours or progress.get(node.name) in (FAILED, WORKING, CHANGED)
 
 
 def _count(nodes: Iterable[Node]) -> Counter[str]:
@@ -331,7 +331,7 @@ def _choose(
 def table(decision: Decision, progress: Mapping[str, str], errors: Mapping[str, str], total: int) -> list[str]:
     """The state of the run: done, waiting for which job until when, failed and why."""
     done = sorted(name for name, state in progress.items() if state == DONE)
-    working = sorted(name for name, state in progress.items() if state == WORKING)
+    working = sorted(name for name, state in progress.items() if state in (WORKING, CHANGED))
     now = [*working, *(name for name in decision.ready if name not in working)]
     rows = [
         ("done", f"{len(done)} of {total}{': ' + fold(done) if done else ''}"),

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from lab import Lab, Run, container, podman
+import yaml
+from lab import Lab, Run, container, podman, with_cluster
 from reboots import power, write_stand_ins
 from security_updates import JOB, LEDGER, REVISION, check_ledger, offered
 
@@ -53,6 +54,20 @@ SLOW = """
   ansible.builtin.command: sleep 5
   changed_when: false
 """
+FLOOR = {
+    "hardware": "container",
+    "test": "disk_write_local",
+    "nodes": 1,
+    "size": 1 << 30,
+    "median": 500.0,
+    "spread": 1.0,
+    "floor": 50.0,
+    "unit": "MB/s",
+    "values": 16,
+    "measured": "2026-11-28",
+}
+SLOW_DISK = b'#!/bin/sh\nexec /usr/bin/fio --rate=10m "$@"\n'
+"""A stand-in for a slow disk: fio itself writes 10 MB/s at most."""
 OTHER = '{"host": "adm2", "user": "alice", "process": "1 1", "since": "2026-11-24 10:02"}'
 SEE = """
 - name: See the reservation
@@ -74,7 +89,7 @@ def clean(lab: Lab) -> Iterator[None]:
     lab.host(CONTROLLER).run("timeout 60 scontrol delete ReservationName=gpucluster_rolling")
     lab.host(CONTROLLER).run("timeout 60 scontrol update NodeName=roll-node[1-4] State=RESUME")
     for node in NODES:
-        lab.command(node, "rm -f /root/rolled /root/broken")
+        lab.command(node, "rm -f /root/rolled /root/broken /usr/local/bin/fio")
         lab.wait_until_idle(CONTROLLER, node)
 
 
@@ -129,6 +144,29 @@ def stream(lab: Lab, option: str = "") -> Iterator[None]:
         assert time.monotonic() < until, f"{len(missing)} of {len(jobs)} jobs have not ended as they should: {found}"
         time.sleep(1)
     check_ledger(lab, CONTROLLER, jobs)
+
+
+def waiting_job(lab: Lab, node: str) -> int:
+    """A job of a user that waits for a node; its number."""
+    submit_job = f"timeout 60 sbatch --parsable --uid=alice -D / -o /dev/null -w {node} --time=2 --wrap true"
+    job = int(lab.command(CONTROLLER, submit_job))
+    assert job_state(lab, job) == "PENDING"
+    return job
+
+
+def job_state(lab: Lab, job: int) -> str:
+    return str(lab.command(CONTROLLER, f"timeout 60 squeue --noheader --jobs={job} --format=%T"))
+
+
+def measurements(lab: Lab, node: str, since: str) -> list[list[str]]:
+    """The jobs that have measured a node: state, start and end of each."""
+    shown = f"timeout 60 sacct --noheader -X -P --name=accept-node --nodelist={node} --starttime={since}"
+    lines = lab.command(CONTROLLER, f"{shown} --format=state,start,end").split("\n")
+    return [line.split("|") for line in lines if line]
+
+
+def now(lab: Lab) -> str:
+    return str(lab.command(CONTROLLER, "date +%Y-%m-%dT%H:%M:%S"))
 
 
 def succeeded(run: Run) -> None:
@@ -224,6 +262,50 @@ def test_a_run_that_was_killed_goes_on_and_a_second_one_is_refused(lab: Lab, tmp
     record(lab, job, "COMPLETED")
     for node in NODES:
         assert len(lab.command(node, "cat /root/rolled").splitlines()) == 1, f"{node} was changed twice"
+
+
+def test_a_node_that_is_measured_as_slow_stays_drained_and_no_job_gets_on_a_node_before(
+    lab: Lab, tmp_path: Path
+) -> None:
+    site = with_cluster(lab, tmp_path, lab.cluster)
+    (tmp_path / "rolling.baseline.yml").write_text(yaml.safe_dump([FLOOR]))
+    lab.script("roll-node2", "cat >/usr/local/bin/fio; chmod 755 /usr/local/bin/fio", SLOW_DISK)
+    since = now(lab)
+    given = ("-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "rolling_budget=4", "-e", "rolling_accept=true")
+    run = site.start("rolling", *given, "--limit=roll-ctl,roll-node1,roll-node2")
+    run.wait_for_task("Wait for the jobs of this round")
+    jobs = {node: waiting_job(lab, node) for node in NODES[:2]}
+    finished = run.finish()
+    assert finished.rc != 0
+    record(lab, jobs["roll-node1"], "COMPLETED")
+    start = lab.command(CONTROLLER, f"timeout 60 sacct --noheader -X -P --jobs={jobs['roll-node1']} --format=start")
+    # roll-node1 returns after the last measurement of both: it is measured again beside a slow node.
+    measured = {node: measurements(lab, node, since) for node in NODES[:2]}
+    assert {state for found in measured.values() for state, _start, _end in found} == {"COMPLETED"}
+    assert len(measured["roll-node2"]) == 3
+    assert start >= max(end for found in measured.values() for _state, _start, end in found)
+    assert job_state(lab, jobs["roll-node2"]) == "PENDING"
+    why = reason(lab, "roll-node2")
+    assert why.startswith("drained gpucluster.slurm rolling: failed: disk_write_local writing to the local disk: ")
+    assert "less than the baseline of 2026-11-28: floor 50" in why
+    assert "gpucluster_rolling" not in lab.command(CONTROLLER, "timeout 60 scontrol show reservation")
+
+
+def test_a_run_that_was_killed_while_it_measured_goes_on_and_measures_nothing_twice(lab: Lab, tmp_path: Path) -> None:
+    since = now(lab)
+    given = ("-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "rolling_accept=true", "--limit=roll-ctl,roll-node3")
+    run = lab.start("rolling", *given)
+    run.wait_for_task("Wait for the jobs of this round")
+    lab.wait_for(CONTROLLER, "timeout 60 squeue --noheader --name=accept-node --format=%T", "RUNNING")
+    run.kill()
+    job = waiting_job(lab, "roll-node3")
+    finished = lab.playbook("rolling", *given)
+    succeeded(finished)
+    record(lab, job, "COMPLETED")
+    assert "without /" in finished.output
+    assert [state for state, _start, _end in measurements(lab, "roll-node3", since)] == ["COMPLETED"]
+    assert len(lab.command("roll-node3", "cat /root/rolled").splitlines()) == 1
+    assert not lab.host(CONTROLLER).file("/var/lib/gpucluster-slurm/accept/rolling.json").exists
 
 
 def test_after_the_deadline_jobs_are_requeued_or_left(lab: Lab, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_controller_that_cannot_be_reached_is_asked_again(monkeypatch: pytest.
 
 def test_a_controller_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection is there, and the task has no limit of time, since it waits for jobs."""
-    ready = {**READY, "ok": False, "done": [], "broken": {}, "left": {}}
+    ready = {**READY, "changed_earlier": [], "ok": False, "done": [], "broken": {}, "left": {}}
     times = [60, 0]
     shown: list[str] = []
     action = object.__new__(slurm_rolling.ActionModule)

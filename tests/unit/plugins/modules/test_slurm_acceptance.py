@@ -28,6 +28,7 @@ class Slurm:
     def __init__(self) -> None:
         self.nodes = {f"n{number}": {"State": "IDLE", "Reason": ""} for number in range(1, 5)}
         self.others = ""
+        self.reservation = "accept"
         self.reserved: str | None = None
         self.jobs: dict[int, list[str]] = {}
         """By number: nodes, state and reason."""
@@ -39,13 +40,13 @@ class Slurm:
     def show(self, what: str, *_name: str) -> list[dict[str, str]]:
         if what == "node":
             return [{"NodeName": name, "Partitions": "all", **node} for name, node in self.nodes.items()]
-        return [] if self.reserved is None else [{"ReservationName": "accept", "Nodes": self.reserved}]
+        return [] if self.reserved is None else [{"ReservationName": self.reservation, "Nodes": self.reserved}]
 
     def output(self, command: Sequence[str]) -> str:
         if command[0] == "squeue":
             return self.others
         settings = dict(word.split("=", 1) for word in command[2:] if "=" in word)
-        assert settings["ReservationName"] == "accept"
+        assert self.reservation == settings["ReservationName"] == "accept"
         # Slurm starts no job that could run past the end of its reservation.
         assert "Duration=84" in command or "EndTime=now+84minutes" in command
         self.reserved = settings.get("Nodes", self.reserved)
@@ -57,7 +58,7 @@ class Slurm:
             if self.refuses:
                 return Answer(1, "", f"sbatch: error: Batch job submission failed: {self.refuses}\n")
             options = dict(word[2:].split("=", 1) for word in command if "=" in word)
-            assert options["reservation"] == "accept"
+            assert options["reservation"] == self.reservation
             assert {*expand(options["nodelist"])} <= {*expand(self.reserved or "")}
             assert stdin.startswith("#!")
             number = 100 + len(self.jobs)
@@ -89,6 +90,7 @@ def _slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
         monkeypatch.setattr(slurm_acceptance, name, getattr(found, name))
     monkeypatch.setattr(slurm_acceptance, "RECORD", f"{tmp_path}/run.json")
     monkeypatch.setattr(slurm_acceptance, "RUNS", f"{tmp_path}/report/acceptance.json")
+    monkeypatch.setattr(progress, "ROLLING_RECORD", f"{tmp_path}/rolling.json")
     monkeypatch.setattr(slurm_acceptance, "POLL", 0)
     (tmp_path / "locks").mkdir()
 
@@ -119,6 +121,8 @@ def step(name: str, check_mode: bool = False, **options: Any) -> Any:
         "directory": "/nowhere",
         "result": {},
         "budget": {},
+        "reservation": "",
+        "fresh": "",
         "user": "root",
         "take_over": False,
         "wait": 0,
@@ -357,3 +361,67 @@ def test_the_page_is_for_root_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(slurm_acceptance, "write", files.extend)
     step("keep", result={"finished": "1"})
     assert [(file.owner, file.mode) for file in files] == [("root", 0o600)]
+
+
+ROLLING: dict[str, Any] = {"reservation": "gpucluster_rolling", "run": ALICE}
+
+
+@pytest.fixture(name="rolling")
+def _rolling(slurm: Slurm) -> Slurm:
+    """The first two nodes are changed and in the reservation of a rolling change."""
+    slurm.reservation, slurm.reserved = "gpucluster_rolling", "n[1-2]"
+    run_lock.take("rolling", ALICE)
+    return slurm
+
+
+def measure(slurm: Slurm, *names: str, **options: Any) -> Any:
+    """Measure nodes of a rolling change; returns the answer of the last step."""
+    step("begin", nodes=fold([*names]), **ROLLING, **options)
+    tasks = [task(name) for name in names]
+    step("next", tasks=tasks, **ROLLING)
+    slurm.end()
+    reads = step("next", tasks=tasks, **ROLLING)["reads"]
+    outputs = [{"job": jobs[0], "text": f"of {name}", "why": ""} for name, jobs in reads.items()]
+    return step("store", outputs=outputs, **ROLLING)
+
+
+def test_a_rolling_change_measures_in_its_own_reservation_and_keeps_what_earlier_nodes_reached(rolling: Slurm) -> None:
+    # The job before, which has used the GPUs, is about to end.
+    rolling.others = "7|root|2026-11-28T10:00:00|n1"
+    assert [output["text"] for output in measure(rolling, "n1", "n2")["outputs"]] == ["of n1", "of n2"]
+    rolling.others, rolling.reserved = "", "n3"
+    assert [output["text"] for output in measure(rolling, "n3")["outputs"]] == ["of n1", "of n2", "of n3"]
+    assert rolling.reserved == "n3"
+    assert not Path(slurm_acceptance.RECORD).exists()
+    # accept.yml may run at the same time.
+    assert run_lock.take("accept", BOB) == {}
+
+
+def test_a_rolling_change_that_was_killed_measures_only_nodes_that_were_changed_again(rolling: Slurm) -> None:
+    measure(rolling, "n1", "n2")
+    rolling.starts = False
+    step("begin", nodes="n3", **ROLLING)
+    rolling.reserved = "n[1-3]"
+    step("next", tasks=[task("n3")], **ROLLING)
+    # Killed here. n1 was only checked, n2 and n3 are changed again.
+    begun = step("begin", fresh="n[2-3]", **ROLLING)
+    assert [output["nodes"] for output in begun["outputs"]] == ["n1"]
+    assert rolling.jobs[102][1] == "CANCELLED"
+    step("next", tasks=[task(name) for name in ("n1", "n2", "n3")], **ROLLING)
+    assert [job[0] for job in rolling.jobs.values()] == ["n1", "n2", "n3", "n2", "n3"]
+
+
+def test_a_node_that_is_not_reserved_any_more_is_not_measured(rolling: Slurm) -> None:
+    step("begin", nodes="n1", **ROLLING)
+    rolling.reserved = None
+    ended = step("next", tasks=[task("n1")], **ROLLING)
+    assert (ended["over"], ended["ok"]) == (True, False)
+    (output,) = step("store", **ROLLING)["outputs"]
+    assert output["why"] == "n1 is not in the reservation gpucluster_rolling"
+
+
+@pytest.mark.usefixtures("rolling")
+def test_a_rolling_change_that_was_taken_over_measures_nothing() -> None:
+    run_lock.take("rolling", BOB, take_over=True)
+    with pytest.raises(slurm_acceptance.AcceptanceError):
+        step("begin", nodes="n1", **ROLLING)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import progress as acceptance
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer, CommandError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
@@ -27,6 +28,8 @@ class Slurm:
         self.nodes = {f"n{number}": {"State": "IDLE", "Reason": ""} for number in range(1, 5)}
         self.jobs = ""
         self.reserved = ""
+        self.checks = 0
+        """Jobs in the reservation."""
         self.requeued: list[str] = []
         self.may_requeue: list[str] = []
 
@@ -35,23 +38,29 @@ class Slurm:
             return [{"NodeName": name, "Partitions": "all", **node} for name, node in self.nodes.items()]
         if what == "job":
             return [{"JobId": job, "Requeue": "1", "BatchFlag": "1"} for job in self.may_requeue]
-        return [{"ReservationName": "gpucluster_rolling"}] if self.reserved else []
+        return [{"ReservationName": "gpucluster_rolling", "Nodes": self.reserved}] if self.reserved else []
 
     def output(self, command: Sequence[str]) -> str:
         if command[0] == "squeue":
             return self.jobs
         settings = dict(word.split("=", 1) for word in command[2:] if "=" in word)
-        if command[1] == "update":
+        if "ReservationName" in settings:
+            self.reserved = settings.get("Nodes", "")
+            assert command[1] != "delete" or not self.checks, "Slurm removes no reservation with jobs"
+            assert command[1] != "create" or "Duration=UNLIMITED" in command
+        elif command[1] == "update":
             for name in expand(settings["NodeName"]):
                 resumed = settings["State"] == "RESUME"
                 self.nodes[name] = {"State": "IDLE" if resumed else "IDLE+DRAIN", "Reason": settings["Reason"]}
-        elif command[1] == "create":
-            self.reserved = settings["Nodes"]
-        else:
-            self.reserved = ""
         return ""
 
     def run(self, command: Sequence[str]) -> Answer:
+        if command[0] == "scancel":
+            self.checks = 0
+            return Answer(0, "", "")
+        if command[1] == "delete":
+            self.reserved = self.reserved if self.checks else ""
+            return Answer(int(bool(self.checks)), "", "Requested reservation is in use")
         self.requeued.append(command[2])
         self.jobs = ""
         return Answer(0, "", "")
@@ -63,6 +72,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurm:
     for name in ("show", "output", "run"):
         monkeypatch.setattr(slurm_rolling, name, getattr(found, name))
     monkeypatch.setattr(slurm_rolling, "RECORD", f"{tmp_path}/rolling.json")
+    monkeypatch.setattr(acceptance, "ROLLING_RECORD", f"{tmp_path}/accept.json")
     monkeypatch.setattr(slurm_rolling, "POLL", 0)
 
     def write(files: list[Any]) -> None:
@@ -85,7 +95,7 @@ def step(name: str, check_mode: bool = False, **options: Any) -> Any:
         "deadline": "",
         "unchanged": None,
         "results": {},
-        "user": "root",
+        "users": ["root"],
         "wait": 0,
         "run": {},
         "former": [],
@@ -150,10 +160,77 @@ def test_a_run_that_was_killed_goes_on(slurm: Slurm) -> None:
     step("prove", results={"n2": ""})
     # Killed here: n2 is in service inside the reservation, unchecked.
     step("begin")
-    assert not slurm.reserved
+    assert slurm.reserved == "n2"
     assert slurm.nodes["n2"]["Reason"] == DRAINED
-    assert ready(budget={"*": "1"}) == ["n2"]
-    assert step("end")["done"] == ["n1"]
+    again = step("next", budget={"*": "1"})
+    assert (again["ready"], again["changed_earlier"]) == (["n2"], ["n2"])
+    ended = step("end")
+    assert (ended["done"], ended["broken"]) == (["n1"], {"n2": "the run ended while it was checked"})
+    assert not slurm.reserved
+    # A node that has failed is changed again.
+    step("begin")
+    assert step("next", budget={"*": "1"})["changed_earlier"] == []
+
+
+def test_a_node_that_an_earlier_run_has_changed_is_checked_when_the_jobs_on_it_have_ended(slurm: Slurm) -> None:
+    step("begin")
+    assert ready() == ["n1", "n2"]
+    step("prove", results={"n1": "", "n2": ""})
+    # Killed here, while a job of the run measures n2.
+    slurm.jobs, slurm.checks = "7|root|2026-11-25T10:00:00|n2\n", 1
+    step("begin")
+    assert slurm.reserved == "n[1-2]"
+    assert step("next")["ready"] == ["n1"]
+    assert step("prove", results={"n1": ""})["ready"] == ["n1"]
+    step("judge", results={"n1": ""})
+    assert slurm.reserved == "n2"
+    slurm.jobs, slurm.checks = "", 0
+    assert sorted(ready()) == ["n2", "n3"]
+    assert step("prove", results={"n2": "", "n3": ""})["table"][1] == "now       n[2-3]"
+    assert slurm.reserved == "n[2-3]"
+    step("judge", results={"n2": "", "n3": ""})
+    assert not slurm.reserved
+
+
+def test_nodes_that_a_killed_run_has_left_unchecked_do_not_return_with_another_change(slurm: Slurm) -> None:
+    step("begin")
+    assert ready() == ["n1", "n2"]
+    step("prove", results={"n1": "", "n2": ""})
+    # Killed here. The next run has another change, and other nodes.
+    step("begin", nodes="n[3-4]", change="other")
+    assert {slurm.nodes[name]["Reason"] for name in ("n1", "n2")} == {DRAINED}
+    step("end", nodes="n[3-4]", change="other")
+    assert not slurm.reserved
+
+
+def test_nodes_that_were_checked_before_a_kill_get_jobs_again(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    step("begin")
+    assert ready() == ["n1", "n2"]
+    step("prove", results={"n1": "", "n2": ""})
+    with monkeypatch.context() as killed:
+        killed.setattr(slurm_rolling.Rolling, "reserve", lambda *_arguments: None)
+        step("judge", results={"n1": ""})
+    begun = step("begin")
+    assert (begun["done"], slurm.reserved) == (["n1"], "n2")
+    assert slurm.nodes["n1"]["State"] == "IDLE"
+    assert slurm.nodes["n2"]["Reason"] == DRAINED
+
+
+def test_the_end_cancels_the_jobs_that_check_nodes_and_forgets_what_was_measured(slurm: Slurm) -> None:
+    Path(acceptance.ROLLING_RECORD).touch()
+    step("begin", nodes="n1")
+    assert ready(nodes="n1") == ["n1"]
+    step("prove", nodes="n1", results={"n1": ""})
+    slurm.checks = 1
+    step("end", nodes="n1")
+    assert (slurm.checks, slurm.reserved) == (0, "")
+    assert slurm.nodes["n1"]["State"] == "IDLE+DRAIN"
+    assert Path(acceptance.ROLLING_RECORD).exists()
+    step("begin", nodes="n1")
+    assert ready(nodes="n1") == ["n1"]
+    step("judge", nodes="n1", results={"n1": ""})
+    step("end", nodes="n1")
+    assert not Path(acceptance.ROLLING_RECORD).exists()
 
 
 @pytest.mark.usefixtures("slurm")

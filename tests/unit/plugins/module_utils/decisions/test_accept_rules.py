@@ -348,3 +348,47 @@ def test_a_job_without_a_result_is_on_the_page() -> None:
     found = accept.runs_kept(site, "2026-11-28T10:00:00+00:00")["runs"][0]
     assert (found["ok"], found["named"], found["faults"]) == (False, 0, 1)
     assert found["findings"] == [f"failed: {accept.result(site)['errors'][0]}"]
+
+
+def test_nodes_of_a_rolling_change_are_measured_alone_at_level_quick_and_judged_with_those_before() -> None:
+    """Four nodes are back in service, and n5 is slow: its peers name it. The level is not that of accept.yml."""
+    rolling: dict[str, Any] = {"accept_level": "medium", "__accept_level": "quick", "__accept_names": NAMES}
+    before, _rounds = run(host(**rolling, __accept_begun={"taken": "n[1-4]", "left": {}}), {})
+    earlier = before["__accept_stored"]["outputs"]
+    begun = {"taken": "n5", "left": {}, "outputs": earlier}
+    site = host(**rolling, __accept_begun=begun, __accept_stored={})
+    assert [task["name"] for task in accept.wanted(site)] == ["1/node/n5"]
+    assert accept.packages(site) == [{"name": "fio"}, {"name": "hpcc"}]
+    outputs = list(earlier)
+    number = 0
+    while not number or accept.goes_on(site):
+        number += 1
+        (task,) = accept.wanted(site)
+        assert task["name"] == f"{number}/node/n5"
+        text = printed(10 + number, ["n5"], ["stream", "dgemm"], {"n5": 0.7})
+        outputs.append({"task": task["name"], "job": 10 + number, "nodes": "n5", "text": text, "why": ""})
+        site.set(__accept_stored={"outputs": outputs}, __accept_rounds=number)
+    assert 3 <= number <= MOST_ROUNDS
+    errors = accept.node_errors(site, ["n5", "n4"])
+    assert errors["n4"] == ""
+    (drain,) = accept.drained(site.set(accept_drain=True))
+    assert drain["reason"].removeprefix("gpucluster.slurm accept: ") in errors["n5"]
+    assert errors["n5"].startswith("dgemm ")
+
+
+def test_a_node_of_a_rolling_change_without_a_result_does_not_return() -> None:
+    lost = {"task": "1/node/n1", "job": 7, "nodes": "n1", "text": "", "why": "job 7 ended as TIMEOUT (0:0)"}
+    text = "not measured: dgemm: hpcc is not installed\n"
+    missed = {"task": "1/node/n2", "job": 8, "nodes": "n2", "text": text, "why": ""}
+    begun = {"taken": "n[1-2]", "left": {"n3": "DOWN (no reason)"}, "outputs": [lost, missed]}
+    assert accept.node_errors(host(__accept_begun=begun), ["n1", "n2", "n3"]) == {
+        "n1": "n1: job 7 ended as TIMEOUT (0:0)",
+        "n2": "",
+        "n3": "it was not measured: DOWN (no reason)",
+    }
+
+
+def test_a_rolling_change_has_its_own_measurements() -> None:
+    assert accept.change(host(__rolling_digest="a")) != accept.change(host(__rolling_digest="b"))
+    limited = host(__rolling_digest="a", ansible_limit="n1")
+    assert accept.change(limited) == accept.change(host(__rolling_digest="a"))

@@ -19,6 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "rolling_budget": "10%",
     "rolling_user": "root",
     "rolling_window": {},
+    "rolling_accept": False,
 }
 
 
@@ -197,3 +198,61 @@ def test_the_end_knows_the_beginning_from_any_node() -> None:
     assert not rolling.begun(found["head"]).found
     found["n2"].set(__rolling_nodes=["n1", "n2"], __rolling_digest="abc")
     assert rolling.begun(found["head"]) == rolling.BegunChange(True, "n[1-2]", "abc")
+
+
+BATCH: dict[str, Any] = {
+    "__rolling_step": {"ready": ["n1", "n2"], "changed_earlier": ["n1"]},
+    "__rolling_resumed": {"ready": ["n1", "n2"]},
+    "__rolling_nodes": ["n1", "n2"],
+}
+
+
+@pytest.mark.parametrize("value", [True, "true", "yes"])
+def test_nodes_whose_job_was_good_are_measured_if_the_site_wants_it(value: bool | str) -> None:
+    good = {"jobs": [{"message": ""}, {"message": ""}]}
+    host = hosts(rolling_accept=value, slurm_partitions=JOBS)["n2"].set(__rolling_jobs=good, **BATCH)
+    assert rolling.measured_nodes(host) == ["n1", "n2"]
+    # What was measured of a node before it was changed does not count.
+    assert rolling.fresh_nodes(host) == ["n2"]
+    assert rolling.changes_here(host)
+    bad = {"jobs": [{"message": ""}, {"message": "has failed"}]}
+    assert rolling.measured_nodes(host.set(__rolling_jobs=bad)) == ["n1"]
+    assert rolling.measured_nodes(host.set(rolling_accept="false")) == []
+
+
+def test_a_node_that_an_earlier_run_has_changed_is_not_changed_again() -> None:
+    assert not rolling.changes_here(hosts()["n1"].set(**BATCH))
+
+
+def test_a_node_returns_by_its_job_and_by_the_acceptance_tests() -> None:
+    lost = {"task": "1/node/n2", "job": 8, "nodes": "n2", "text": "", "why": "job 8 ended as NODE_FAIL (0:0)"}
+    measured = {"taken": "n[1-2]", "left": {}, "outputs": [lost]}
+    host = hosts(rolling_accept="true", slurm_partitions=JOBS)["n1"]
+    host.set(__rolling_jobs={"jobs": [{"message": ""}, {"message": ""}]}, __accept_begun=measured, **BATCH)
+    assert rolling.check_results(host) == {"n1": "", "n2": "n2: job 8 ended as NODE_FAIL (0:0)"}
+    assert rolling.check_results(host.set(rolling_accept=False)) == {"n1": "", "n2": ""}
+
+
+def test_the_users_of_the_jobs_that_check_nodes() -> None:
+    assert rolling.users(hosts(accept_user="bench")["n1"]) == ["root"]
+    assert rolling.users(hosts(accept_user="root", rolling_accept=True)["n1"]) == ["root"]
+    assert rolling.users(hosts(accept_user="bench", rolling_accept=True)["n1"]) == ["root", "bench"]
+
+
+def test_a_run_says_once_what_judges_the_nodes_and_a_wrong_baseline_ends_it() -> None:
+    variables: dict[str, Any] = {
+        "rolling_reboot": True,
+        "rolling_accept": True,
+        "slurm_cluster_file": "/cluster/my.cluster.yml",
+        "__rolling_nodes": ["n1", "n2"],
+    }
+    said = "a reboot: on n[1-2]; a node returns when it has passed the acceptance tests of level quick"
+    assert rolling.announcement(hosts(**variables)["n1"]) == (
+        f"{said}, without /cluster/my.baseline.yml: checks and published figures decide, and other changed nodes, if "
+        "there are four or more of a kind"
+    )
+    entry = b"- {hardware: m, test: stream, nodes: 1, median: 90, spread: 1, floor: 80, unit: GB/s, values: 4, "
+    good = {"/cluster/my.baseline.yml": entry + b"measured: 2026-11-28}\n"}
+    assert rolling.announcement(hosts(files=good, **variables)["n1"]) == said
+    with pytest.raises(ValueError, match=r"^/cluster/my.baseline.yml: "):
+        rolling.announcement(hosts(files={"/cluster/my.baseline.yml": b"a: b"}, **variables)["n1"])

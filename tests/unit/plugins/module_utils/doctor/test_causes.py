@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import (
+    MEASURE,
     MEASURED,
     OWNED,
     SAID,
@@ -501,3 +502,10 @@ def test_a_node_that_answers_again_has_the_value_of_the_cluster(value: str, text
 def test_a_reason_alone_tells_a_cause(reason: str, cause: str) -> None:
     """Only some reasons are those of a refused registration."""
     assert by_reason(reason, "Slurm").name == cause
+
+
+def test_a_node_with_a_fault_of_hardware_is_measured_after_the_repair() -> None:
+    """doctor itself resumes none of these."""
+    measured = [cause for cause in (*MEASURED, *OWNED, *SAID) if MEASURE in cause.remedy]
+    assert [cause.name for cause in measured] == ["gpu-lost", "xid", "health-check", "accept"]
+    assert not any(cause.repair for cause in measured)

@@ -160,7 +160,8 @@ def test_nodes_that_are_out_of_service_have_a_remedy() -> None:
         "n[1-2]: Processes of a job did not end in time, and it is not known whether any is left. "
         "Look for processes of ended jobs (ps), then resume the node.",
         "n4: A person has drained the node. Ask who has drained it.",
-        "n5: The health check has drained the node. Repair what the check names; it resumes the node by itself.",
+        "n5: The health check has drained the node. Repair what the check names; it resumes the node by itself. "
+        "After a repair of hardware, measure it (accept.yml -e accept_level=quick --limit CONTROLLER,NODE).",
     ]
     assert validation.validation_summary(waiting[:1], ["unavailable"])["remedies"] == []
 
