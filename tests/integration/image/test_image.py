@@ -69,10 +69,9 @@ def test_a_second_build_and_check_mode_change_nothing(node: Tree) -> None:
 
 def test_the_list_of_what_is_left_is_for_programs_as_well(node: Tree) -> None:
     run = node.builds[0]
-    (shown,) = [
-        result["msg"] for _host, task, result in run.results if task.endswith("Show what the image does not have")
-    ]
-    (stats,) = [event["global_custom_stats"]["slurm_image"] for event in run.events if "stats" in event]
+    by_task = {task.rpartition(" : ")[2]: result for _host, task, result in run.results}
+    shown = by_task["Show what the image does not have"]["msg"]
+    stats = by_task["Return what the image does not have"]["ansible_stats"]["data"]["slurm_image"]
     for text in ("munge key", "registration"):
         assert text in "\n".join(shown)
         assert text in json.dumps(stats["left"])
