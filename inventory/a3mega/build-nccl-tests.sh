@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/usr/bin/env bash
 #SBATCH --partition=a3mega
 #SBATCH --ntasks=1
 #SBATCH --gpus-per-node=8

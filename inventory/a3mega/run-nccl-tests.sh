@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/usr/bin/env bash
 #SBATCH --partition=a3mega
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8

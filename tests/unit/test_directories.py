@@ -349,6 +349,8 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
     used = {path for source in sources for path in own.findall(source.read_text())}
     files = {  # these are no directories
         "/etc/gpucluster-slurm/firewall.nft",
+        "/etc/gpucluster-slurm/first-boot.conf",
+        "/etc/gpucluster-slurm/first-boot.json",
         "/etc/gpucluster-slurm/health.json",
         "/etc/gpucluster-slurm/job-tools.conf",
         "/etc/gpucluster-slurm/mail/msmtprc",
@@ -358,6 +360,7 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
         "/etc/gpucluster-slurm/prometheus/slurmctld.token",
         "/etc/gpucluster-slurm/report.json",
         "/etc/gpucluster-slurm/slurmctld_http.key",
+        "/run/gpucluster-slurm/first-boot.env",
         "/run/gpucluster-slurm/gpus-changed",
         "/run/gpucluster-slurm/health.json",
         "/var/lib/gpucluster-slurm/accept",
@@ -371,6 +374,7 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
         "/var/lib/gpucluster-slurm/left",
         "/var/lib/gpucluster-slurm/people",
         "/var/lib/gpucluster-slurm/maintenance.json",
+        "/var/lib/gpucluster-slurm/report/acceptance.json",
         "/var/lib/gpucluster-slurm/rolling.json",
         "/var/lib/gpucluster-slurm/serial",
         "/var/lib/gpucluster-slurm/storage",

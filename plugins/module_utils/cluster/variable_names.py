@@ -23,6 +23,7 @@ ROLES = (
     "base",
     "doctor",
     "enroot",
+    "first_boot",
     "hardware",
     "image",
     "job_tools",

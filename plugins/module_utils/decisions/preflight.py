@@ -62,6 +62,7 @@ ROLES: Mapping[str, str] = {
     "maintenance": "slurm_cluster",
     "accept": "slurm_cluster",
     "image": "slurm_cluster",
+    "first_boot": "slurm_cluster",
     "remove_nodes": "slurm_cluster",
     "enroot": "slurm_cluster",
     "pyxis": "slurm_cluster",

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from lab import Lab, LiveRun, Run, container, podman
+from lab import ROOT, Lab, LiveRun, Run, container, podman
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ def bare_tree(lab: Lab, host: str) -> Iterator[Tree]:
 def boot(lab: Lab, image: str, host: str, key: str = "") -> None:
     """Start a host of the cluster file from an image, with the flags of the lab's hosts.
 
-    What cloud-init would write is there before its first boot: its name, its address, and the munge key.
+    What cloud-init would write is there before its first boot: its name, its address, the munge key, and the key of the
+    administrator.
 
     key: the key in base64, instead of that of the cluster.
     """
@@ -83,7 +84,9 @@ def boot(lab: Lab, image: str, host: str, key: str = "") -> None:
     podman("create", *kept, "--no-hosts", f"--name={name}", f"--hostname={host}", f"--ip={address}", image)
     of_cluster = lab.inventory.parent / "secrets" / lab.cluster["name"] / "munge.key"
     secret = base64.b64decode(key) if key else of_cluster.read_bytes()
-    subprocess.run(["podman", "cp", "-", f"{name}:/etc/munge"], input=archive("munge.key", secret), check=True)
+    login = (ROOT / ".lab/id_ed25519.pub").read_bytes()
+    files = archive({"munge/munge.key": (secret, 0o400), "ssh/authorized_keys.d/admin": (login, 0o644)})
+    subprocess.run(["podman", "cp", "-", f"{name}:/etc"], input=files, check=True)
     podman("start", name)
 
 
@@ -92,11 +95,12 @@ def power_off(*hosts: str) -> None:
     podman("rm", "--force", "--ignore", "--time=0", *(container(host) for host in hosts))
 
 
-def archive(name: str, content: bytes) -> bytes:
-    """A tar archive with one file that only root reads."""
+def archive(files: dict[str, tuple[bytes, int]]) -> bytes:
+    """A tar archive with files of root: content and mode by path."""
     result = io.BytesIO()
     with tarfile.open(fileobj=result, mode="w") as tar:
-        entry = tarfile.TarInfo(name)
-        entry.size, entry.mode = len(content), 0o400
-        tar.addfile(entry, io.BytesIO(content))
+        for path, (content, mode) in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), mode
+            tar.addfile(entry, io.BytesIO(content))
     return result.getvalue()

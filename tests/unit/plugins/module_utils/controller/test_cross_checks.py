@@ -37,7 +37,7 @@ def written(path: Path) -> dict[str, str]:
     variables = manager.get_vars(host=inventory.get_host(inventory.groups["slurm_controller"].get_hosts()[0].name))
     variables["hostvars"] = HostVars(inventory, manager, loader)
     defaults = loader.load_from_file(str(ROOT / "roles/slurm/defaults/main.yml"), trusted_as_template=True)
-    variables = {**defaults, **variables}
+    variables = {**defaults, **variables, "__slurm_facts": {"ansible_facts": {"slurm_host": {"files": {}}}}}
     host = TemplatedHost(variables, Templar(loader, variables=variables), loader)
     return slurm_files.files(host, "24.11") | dict.fromkeys(("slurm-prolog", "slurm-epilog"), "#!/bin/bash\n")
 
