@@ -20,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.por
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     default_values,
     defaults,
+    image,
     metrics_endpoint,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -276,7 +277,8 @@ def exporter_settings(host: RunHost, cluster: MeasuredCluster) -> dict[str, Any]
     content = host.text(
         ROLE,
         "exporter.conf.j2",
-        listen=listen(cluster, host.name, NODE_EXPORTER),
+        # An image has no address yet: site.yml opens the port to the cluster.
+        listen=f"localhost:{NODE_EXPORTER}" if image.builds(host) else listen(cluster, host.name, NODE_EXPORTER),
         textfiles=TEXTFILES,
         units="|".join(daemons(cluster, host.name)),
         unused=UNUSED_COLLECTORS,

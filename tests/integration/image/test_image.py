@@ -61,6 +61,13 @@ def test_the_image_has_no_identity_and_no_secret(node: Tree) -> None:
     assert node.command("slurm-image-scan") == ""
 
 
+def test_the_image_names_its_host_among_the_others_only(node: Tree) -> None:
+    trees = "/etc /usr/local /var/lib/gpucluster-slurm"
+    named = node.command(f"grep -rlwE '{NODE}|10[.]213[.]7[.]101' {trees} || true").split()
+    other = node.command(f"grep -rlwE 'img-node02|10[.]213[.]7[.]102' {trees} || true").split()
+    assert named == other
+
+
 def test_a_second_build_and_check_mode_change_nothing(node: Tree) -> None:
     for arguments in (["--check", "--diff"], []):
         run = node.build(*arguments)

@@ -24,7 +24,7 @@ def test_a_reconfigure_counts_as_loading(
 ) -> None:
     """Otherwise the next run would restart slurmctld of a standby that has served: its files are newer than it."""
     monkeypatch.setattr(load_times, "DIRECTORY", str(tmp_path))
-    monkeypatch.setattr(daemons, "run", lambda _command, seconds: Answer(status, "", ""))
+    monkeypatch.setattr(daemons, "run", lambda _command, **_limits: Answer(status, "", ""))
     module: Any = SimpleNamespace(params={"patience": 0, "directory": str(tmp_path)})
     begin = time.time()
     try:
