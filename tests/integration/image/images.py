@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import subprocess
@@ -13,9 +12,19 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from lab import ROOT, Lab, LiveRun, Run, container, podman
+
+# The ssh configuration of the lab has its own hosts only.
+NODES = (
+    "--limit=!img-login",
+    "--user=admin",
+    f"--private-key={ROOT}/.lab/id_ed25519",
+    "--ssh-common-args=-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
+)
+"""Options of ansible-playbook for hosts that the tests make."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +77,17 @@ def bare_tree(lab: Lab, host: str) -> Iterator[Tree]:
         podman("rm", "--force", "--time=0", name)
 
 
-def boot(lab: Lab, image: str, host: str, key: str = "") -> None:
+def cluster_key(lab: Lab) -> bytes:
+    """The munge key of the cluster."""
+    directory = Path(lab.inventory.parent)
+    return (directory / "secrets" / lab.cluster["name"] / "munge.key").read_bytes()
+
+
+def boot(lab: Lab, image: str, host: str, key: bytes) -> None:
     """Start a host of the cluster file from an image, with the flags of the lab's hosts.
 
-    What cloud-init would write is there before its first boot: its name, its address, the munge key, and the key of the
-    administrator.
-
-    key: the key in base64, instead of that of the cluster.
+    What cloud-init would write is there before its first boot: its name, its address, the key of the administrator, and
+    the munge key if one is given.
     """
     given = json.loads(podman("inspect", container(lab.controller)))[0]["Config"]["CreateCommand"]
     own = ("--name", "--hostname", "--ip", "--mac-address", "--label", "--volume", "--detach")
@@ -82,11 +95,10 @@ def boot(lab: Lab, image: str, host: str, key: str = "") -> None:
     address = dict(zip(lab.nodes, expand(lab.cluster["nodes"][0]["address"])))[host]
     name = container(host)
     podman("create", *kept, "--no-hosts", f"--name={name}", f"--hostname={host}", f"--ip={address}", image)
-    of_cluster = lab.inventory.parent / "secrets" / lab.cluster["name"] / "munge.key"
-    secret = base64.b64decode(key) if key else of_cluster.read_bytes()
-    login = (ROOT / ".lab/id_ed25519.pub").read_bytes()
-    files = archive({"munge/munge.key": (secret, 0o400), "ssh/authorized_keys.d/admin": (login, 0o644)})
-    subprocess.run(["podman", "cp", "-", f"{name}:/etc"], input=files, check=True)
+    files = {"ssh/authorized_keys.d/admin": ((ROOT / ".lab/id_ed25519.pub").read_bytes(), 0o644)}
+    if key:
+        files["munge/munge.key"] = (key, 0o400)
+    subprocess.run(["podman", "cp", "-", f"{name}:/etc"], input=archive(files), check=True)
     podman("start", name)
 
 

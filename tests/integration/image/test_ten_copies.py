@@ -9,12 +9,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from images import bare_tree, boot, power_off
-from lab import ROOT, Lab, podman
+from images import NODES, bare_tree, boot, cluster_key, power_off
+from lab import Lab, podman
 
 IMAGE = "localhost/gpucluster-lab-node-image"
 REPLACED = "img-node05"
-OTHER_KEY = "/root/other.key"
 
 
 @pytest.fixture(scope="module")
@@ -31,28 +30,17 @@ def image(lab: Lab) -> Iterator[str]:
     podman("rmi", "--force", IMAGE)
 
 
-# The ssh configuration of the lab has its own hosts only.
-NODES = (
-    "--limit=!img-login",
-    "--user=admin",
-    f"--private-key={ROOT}/.lab/id_ed25519",
-    "--ssh-common-args=-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
-)
-
-
 def names(lab: Lab) -> list[str]:
     """The names of the hosts on which a job of all nodes runs."""
     return sorted(lab.command(lab.controller, f"timeout 180 srun -N{len(lab.nodes)} hostname").split())
 
 
 def test_ten_copies_join_with_their_first_boot(lab: Lab, image: str) -> None:
-    began = time.monotonic()
     for node in lab.nodes:
-        boot(lab, image, node)
+        boot(lab, image, node, cluster_key(lab))
     for node in lab.nodes:
         lab.wait_until_idle(lab.controller, node)
     assert names(lab) == lab.nodes
-    print(f"{len(lab.nodes)} copies: {time.monotonic() - began:.1f} s from their start to a job on all of them")
 
 
 @pytest.mark.usefixtures("image")
@@ -70,7 +58,7 @@ def test_a_node_is_replaced_while_jobs_run(lab: Lab, image: str) -> None:
         jobs[node] = lab.command(lab.controller, command)
     lab.wait_for(lab.controller, "echo running: $(squeue -h -t running | wc -l)", f"running: {len(jobs)}")
     power_off(REPLACED)
-    boot(lab, image, REPLACED)
+    boot(lab, image, REPLACED, cluster_key(lab))
     assert lab.command(lab.controller, f"timeout 180 srun --overcommit --nodelist={REPLACED} hostname") == REPLACED
     for node, job in jobs.items():
         if node != REPLACED:
@@ -95,9 +83,7 @@ def test_site_yml_has_nothing_to_install(lab: Lab) -> None:
 
 def test_a_copy_with_the_key_of_another_cluster_says_so(lab: Lab, image: str) -> None:
     power_off(REPLACED)
-    lab.command(lab.controller, f"head -c 64 /dev/urandom > {OTHER_KEY}")
-    key = podman("exec", f"gpucluster-{lab.controller}", "base64", OTHER_KEY)
-    boot(lab, image, REPLACED, key=key)
+    boot(lab, image, REPLACED, b"another key of at least 32 bytes, as munge wants it")
     said = "journalctl --no-pager --unit=slurm-first-boot-check"
     deadline = time.monotonic() + 120
     while "does not accept credentials of this host" not in podman("exec", f"gpucluster-{REPLACED}", *said.split()):
