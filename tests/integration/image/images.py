@@ -79,8 +79,7 @@ def bare_tree(lab: Lab, host: str) -> Iterator[Tree]:
 
 def cluster_key(lab: Lab) -> bytes:
     """The munge key of the cluster."""
-    directory = Path(lab.inventory.parent)
-    return (directory / "secrets" / lab.cluster["name"] / "munge.key").read_bytes()
+    return Path(lab.inventory.parent, "secrets", lab.cluster["name"], "munge.key").read_bytes()
 
 
 def boot(lab: Lab, image: str, host: str, key: bytes) -> None:
