@@ -19,8 +19,8 @@ from pathlib import Path
 INTEGRATION = Path(__file__).parents[1] / "integration"
 sys.path[:0] = [str(INTEGRATION), str(INTEGRATION / "image")]
 
-from images import NODES, bare_tree, boot, cluster_key, power_off  # noqa: E402
-from lab import Lab, Run, container, podman  # noqa: E402
+from images import NODES, bare_image, bare_tree, boot, cluster_key, power_off  # noqa: E402
+from lab import Lab, Run, podman  # noqa: E402
 
 IMAGE = "localhost/gpucluster-lab-node-image"
 
@@ -43,7 +43,6 @@ def main() -> None:
     """Measure and print."""
     lab = Lab("image")
     succeed(lab.playbook("site", f"--limit={lab.controller}", "--skip-tags=validate"))
-    bare = podman("inspect", "--format={{.ImageName}}", container(lab.controller)).strip()
     job = f"timeout 180 srun -N{len(lab.nodes)} hostname"
     try:
         with bare_tree(lab, lab.nodes[0]) as tree:
@@ -59,7 +58,7 @@ def main() -> None:
         power_off(*lab.nodes)
         with timed("bare hosts and site.yml"):
             for node in lab.nodes:
-                boot(lab, bare, node, b"")
+                boot(lab, bare_image(lab), node, b"")
             succeed(lab.playbook("site", "--skip-tags=validate", *NODES))
             for node in lab.nodes:
                 lab.wait_until_idle(lab.controller, node)

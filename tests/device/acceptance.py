@@ -77,7 +77,7 @@ def install(root: Root, program: str) -> None:
 
 
 def shown(result: dict[str, Any], model: str, with_torch: bool) -> str:
-    """The figures beside the published ones, in one line.
+    """The figures with the published ones, in one line.
 
     Args:
         result: `values`, `missed`, `errors`, `findings`, `again` and `floors` of inside.py, accept_read.

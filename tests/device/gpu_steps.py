@@ -432,7 +432,7 @@ class Check:
     # -- acceptance ----------------------------------------------------------------------------------------------------
 
     def accept(self) -> str:
-        """The acceptance program of the collection, in several jobs, and its figures beside published ones."""
+        """The acceptance program of the collection, in several jobs, and its figures with the published ones."""
         self.needs_node()
         gpus, torch = self.needs_facts()["gpus"], self.machine.torch
         until = min(time.monotonic() + acceptance.SECONDS, self.steps.end - acceptance.RESERVE)

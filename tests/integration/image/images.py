@@ -77,21 +77,26 @@ def bare_tree(lab: Lab, host: str) -> Iterator[Tree]:
         podman("rm", "--force", "--time=0", name)
 
 
+def bare_image(lab: Lab) -> str:
+    """The image of the lab's bare hosts."""
+    return str(podman("inspect", "--format={{.ImageName}}", container(lab.controller)).strip())
+
+
 def cluster_key(lab: Lab) -> bytes:
     """The munge key of the cluster."""
     return Path(lab.inventory.parent, "secrets", lab.cluster["name"], "munge.key").read_bytes()
 
 
-def boot(lab: Lab, image: str, host: str, key: bytes) -> None:
-    """Start a host of the cluster file from an image, with the flags of the lab's hosts.
+def boot(lab: Lab, image: str, host: str, key: bytes, address: str = "") -> str:
+    """Start a host of the cluster file, or another one, from an image, with the flags of the lab's hosts.
 
     What cloud-init would write is there before its first boot: its name, its address, the key of the administrator, and
-    the munge key if one is given.
+    the munge key if one is given. Returns the name of its container.
     """
     given = json.loads(podman("inspect", container(lab.controller)))[0]["Config"]["CreateCommand"]
     own = ("--name", "--hostname", "--ip", "--mac-address", "--label", "--volume", "--detach")
     kept = [word for word in given[2:-1] if not word.startswith(own)]
-    address = dict(zip(lab.nodes, expand(lab.cluster["nodes"][0]["address"])))[host]
+    address = address or dict(zip(lab.nodes, expand(lab.cluster["nodes"][0]["address"])))[host]
     name = container(host)
     podman("create", *kept, "--no-hosts", f"--name={name}", f"--hostname={host}", f"--ip={address}", image)
     files = {"ssh/authorized_keys.d/admin": ((ROOT / ".lab/id_ed25519.pub").read_bytes(), 0o644)}
@@ -99,6 +104,7 @@ def boot(lab: Lab, image: str, host: str, key: bytes) -> None:
         files["munge/munge.key"] = (key, 0o400)
     subprocess.run(["podman", "cp", "-", f"{name}:/etc"], input=archive(files), check=True)
     podman("start", name)
+    return str(name)
 
 
 def power_off(*hosts: str) -> None:

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import ROOT, Lab, container, podman
+from images import bare_image, boot, power_off
+from lab import ROOT, Lab, podman
 
 pytestmark = pytest.mark.skipif(shutil.which("packer") is None, reason="no packer on this machine")
 
@@ -29,16 +30,12 @@ CLOUD = 'sources = ["source.googlecompute.host"]'
 
 @pytest.fixture(name="bare", scope="module")
 def bare_host(lab: Lab) -> Iterator[str]:
-    """A host as `molecule create` makes those of the scenario; its container."""
-    given = json.loads(podman("inspect", container(lab.controller)))[0]["Config"]["CreateCommand"]
-    own = ("--name", "--hostname", "--ip", "--mac-address", "--label", "--volume")
-    kept = [word for word in given[1:] if not word.startswith(tuple(f"{option}=" for option in own))]
-    name = container(HOST)
-    podman(*kept[:-1], f"--name={name}", f"--hostname={HOST}", f"--ip={ADDRESS}", kept[-1])
+    """A bare host; its container."""
+    power_off(HOST)
     try:
-        yield name
+        yield boot(lab, bare_image(lab), HOST, b"", ADDRESS)
     finally:
-        podman("rm", "--force", "--time=0", name)
+        power_off(HOST)
 
 
 def wheels_for(bare: str, directory: Path) -> None:

@@ -279,7 +279,7 @@ def test_a_node_that_is_measured_as_slow_stays_drained_and_no_job_gets_on_a_node
     assert finished.rc != 0
     record(lab, jobs["roll-node1"], "COMPLETED")
     start = lab.command(CONTROLLER, f"timeout 60 sacct --noheader -X -P --jobs={jobs['roll-node1']} --format=start")
-    # roll-node1 returns after the last measurement of both: it is measured again beside a slow node.
+    # roll-node1 returns after the last measurement of both: it is measured again with a slow node.
     measured = {node: measurements(lab, node, since) for node in NODES[:2]}
     assert {state for found in measured.values() for state, _start, _end in found} == {"COMPLETED"}
     assert len(measured["roll-node2"]) == 3
