@@ -95,7 +95,7 @@ def test_the_certificate_is_there_unless_tls_is_off(tmp_path: Path) -> None:
     for name in ("tls.crt", "tls.key"):
         (tmp_path / name).write_text("x")
     (tmp_path / "tls.key").chmod(0o640)
-    paths = {"slurmrestd_certificate": f"{tmp_path}/tls.crt", "slurmrestd_key": f"{tmp_path}/tls.key"}
+    paths: dict[str, Any] = {"slurmrestd_certificate": f"{tmp_path}/tls.crt", "slurmrestd_key": f"{tmp_path}/tls.key"}
     (objection,) = rest.objections(hosts(REST, **paths)["login"])
     assert objection == f"slurmrestd_key: found {tmp_path}/tls.key with mode 640, allowed: 600 or 400"
 
