@@ -117,8 +117,8 @@ def daemon_files(host: RunHost) -> list[File]:
 
 
 def daemon_reads(_host: RunHost) -> list[str]:
-    """Files that slurmrestd reads at its start; upgrade.yml changes the program."""
-    return ["/usr/sbin/slurmrestd", f"{CONF_DIR}/slurm.conf"]
+    """Files that slurmrestd reads at its start: upgrade.yml changes the program, and sackd fetches slurm.conf."""
+    return ["/usr/sbin/slurmrestd", f"{CONF_DIR}/slurm.conf", "/run/slurm/conf/slurm.conf"]
 
 
 def check_files(host: RunHost) -> list[File]:
