@@ -9,9 +9,11 @@ import base64
 import hashlib
 import hmac
 import http.client
+import io
 import json
 import pwd
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -228,10 +230,10 @@ def test_nobody_comes_in_while_the_accounts_cannot_be_read(program: Program) -> 
 # -- its start ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_program_does_not_start_with_a_short_key(tmp_path: Path) -> None:
-    (tmp_path / "key").write_bytes(b"")
-    with pytest.raises(SystemExit, match="has 0 bytes, allowed: 32 or more"):
-        rest_auth.main(str(tmp_path / "socket"), str(tmp_path / "key"), "slurm")
+def test_the_program_does_not_start_with_a_short_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"k" * 31)))
+    with pytest.raises(SystemExit, match="the key has 31 bytes, allowed: 32 or more"):
+        rest_auth.main(str(tmp_path / "socket"), "slurm")
 
 
 def test_no_reason_has_a_token(capsys: pytest.CaptureFixture[str], program: Program) -> None:

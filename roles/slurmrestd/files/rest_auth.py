@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Tell nginx whose token a request to slurmrestd has, and whether this user may come in (docs/design/rest.md).
 
-usage: slurm-rest-auth SOCKET KEY SLURM_USER
+usage: slurm-rest-auth SOCKET SLURM_USER <KEY
 
 nginx asks by a subrequest with the headers of its client (ngx_http_auth_request_module). 204: the headers of the
 answer have the token and its user, which nginx sends to slurmrestd. 401: there is no valid token. 403: its user is
@@ -212,12 +212,11 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         return token, name
 
 
-def main(socket: str, path: str, slurm_user: str) -> None:
+def main(socket: str, slurm_user: str) -> None:
     """Answer until the end."""
-    with open(path, "rb") as file:
-        key = file.read()
+    key = sys.stdin.buffer.read()
     if len(key) < SHORTEST_KEY:
-        sys.exit(f"slurm-rest-auth: {path} has {len(key)} bytes, allowed: {SHORTEST_KEY} or more")
+        sys.exit(f"slurm-rest-auth: the key has {len(key)} bytes, allowed: {SHORTEST_KEY} or more")
     if os.path.lexists(socket):
         os.unlink(socket)
     with Server(socket, key, slurm_user) as server:

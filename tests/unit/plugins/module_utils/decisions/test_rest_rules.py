@@ -205,9 +205,9 @@ def test_the_unit_has_no_port_and_no_user_of_others() -> None:
 def test_the_program_on_the_host_starts(tmp_path: Path) -> None:
     (program,) = (file for file in rest.check_files(hosts(REST)["login"]) if file["path"] == rest.PROGRAM)
     (tmp_path / "program").write_text(program["content"])
-    command = [sys.executable, "-I", str(tmp_path / "program"), f"{tmp_path}/socket", "/dev/null", "slurm"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "slurm-rest-auth: /dev/null has 0 bytes, allowed: 32 or more\n")
+    command = [sys.executable, "-I", str(tmp_path / "program"), f"{tmp_path}/socket", "slurm"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "slurm-rest-auth: the key has 0 bytes, allowed: 32 or more\n")
     assert program["mode"] == "0755"
 
 
