@@ -221,8 +221,6 @@ def test_a_user_submits_reads_and_cancels_a_job(lab: Lab, ask: Callable[..., Ans
     lab.wait_for(HOST, f"sacct -nPXj {number} -o User,State", "alice|CANCELLED")
     status, said = ask(f"/slurmdb/{version}/job/{number}", bearer(mine))
     assert (status, said["jobs"][0]["state"]["current"]) == (200, ["CANCELLED"]), said
-    status, said = ask(f"/slurmdb/{version}/job/{number}", bearer(other))
-    assert said["jobs"] == [], "PrivateData holds for slurmdbd as well"
 
 
 def test_nodes_are_for_everybody(lab: Lab, ask: Callable[..., Answer]) -> None:
