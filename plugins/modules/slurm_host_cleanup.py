@@ -133,6 +133,7 @@ PURGE = [
     "--quiet=1",
     "--option=DPkg::Lock::Timeout=300",
     "purge",
+    "--allow-change-held-packages",  # those of Slurm are held
     "--yes",
 ]
 REMOVED = re.compile(r"^(?:Purg|Remv) (\S+)", re.MULTILINE)

@@ -40,6 +40,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     people_key,
     public_keys,
     report_key,
+    rest_key,
     schema,
     storage_key,
 )
@@ -468,6 +469,7 @@ def document() -> Schema:
                 kind_of(report_key.REPORT, "report", {"proxy": kind_of(report_key.PROXY, "report")}),
             ]
         },
+        "rest": {"anyOf": [matching(schema.NAME), kind_of(rest_key.REST, "rest")]},
         "prologs": script,
         "epilogs": script,
         "firewall": kind_of(

@@ -228,11 +228,12 @@ def firewall_plans(
     groups = _groups(members, variables)
     listening = _listening(variables)
     readers = (variables.get("slurm_monitoring") or {}).get("readers") or []
-    report = variables.get("slurm_report") or {}
+    report, rest = variables.get("slurm_report") or {}, variables.get("slurm_rest") or {}
     sets = {
         **_sets(firewall, groups, variables["slurm_addresses"]),
         "readers": _split_by_version(readers),
         "report_readers": _split_by_version(report_readers(report)),
+        "rest_clients": _split_by_version(rest.get("clients") or []),
     }
     numbers: dict[tuple[Rule, ...], int] = {}
     plans: list[dict[str, Any]] = []
@@ -242,6 +243,7 @@ def firewall_plans(
             *_rules(host, firewall, groups, listening),
             *_rules_of_monitoring(host, groups, listening, readers),
             *_rules_of_report(host, report, variables.get("slurm_report_port")),
+            *_rules_of_rest(host, rest, variables.get("slurmrestd_port")),
         )
         if rules not in numbers:
             numbers[rules] = len(plans)
@@ -359,6 +361,12 @@ def _rules_of_report(host: str, report: Mapping[str, Any], port: Any) -> Iterato
     """The rule for those outside of the cluster who open the page of the key `report`."""
     if report.get("host") == host and report_readers(report):
         yield Rule("readers of the report", ("report_readers",), str(port))
+
+
+def _rules_of_rest(host: str, rest: Mapping[str, Any], port: Any) -> Iterator[Rule]:
+    """The rule for programs outside of the cluster that use the key `rest`."""
+    if rest.get("host") == host and rest.get("clients"):
+        yield Rule("clients of rest", ("rest_clients",), str(port))
 
 
 def _shown(ports: range) -> str:

@@ -255,6 +255,35 @@ KEYS = (
         removal="give another host the page first, and run site.yml",
     ),
     ClusterKey(
+        "rest",
+        "any",
+        """
+        The host of slurmrestd, by which programs speak to Slurm over HTTPS with tokens of their users, or a mapping
+        with these keys: a controller or a login host.
+
+        C(host), the host.
+
+        C(clients), addresses and networks outside of the cluster from which programs come, where O(firewall) is there.
+
+        C(max_token_lifespan), the longest life of a token that users make, in seconds; the default is V(86400).
+        """,
+        meaning="[Slurm's REST interface](rest.md) for programs: the host of slurmrestd, or a mapping",
+        version_added="0.2.0",
+        variable=KeyVariable(
+            "slurm_rest",
+            """
+            Where slurmrestd runs, and for whom, as the key C(rest) of the cluster file (inventory plugin
+            P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, there is no slurmrestd.
+            """,
+            default={},
+            type="dict",
+        ),
+        group="slurm_rest",
+        roles=("slurmrestd",),
+        port=KeyPort("slurmrestd_port", ("controllers", "login", "compute")),
+        removal="give another host the key rest first, and run site.yml",
+    ),
+    ClusterKey(
         "unmanaged",
         "hostlist",
         """

@@ -199,6 +199,7 @@ def _collect_values(valid: _ValidFile) -> dict[str, Any]:
         },
         "monitoring": parts.monitoring,
         "report": parts.report,
+        "rest": parts.rest,
         "addresses": valid.addressed,
         "hardware": {**parts.hardware, **machines.hardware},
         "nodes": [entry for node in parts.nodes for entry in split_by_type(node, machines.types)],

@@ -20,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     monitoring_key,
     package_source,
     report_key,
+    rest_key,
     schema,
     storage_key,
 )
@@ -84,6 +85,7 @@ class Parts:
     mail: dict[str, Any]
     monitoring: dict[str, Any]
     report: dict[str, Any]
+    rest: dict[str, Any]
     prologs: list[dict[str, Any]]
     epilogs: list[dict[str, Any]]
     private_tmp: str
@@ -122,8 +124,9 @@ def check_parts(
     slurm_conf = check_settings(checker, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
     monitoring = monitoring_key.check(checker, file.get("monitoring"), slurm_conf)
     report = report_key.check(checker, file.get("report"))
+    rest = rest_key.check(checker, file.get("rest"), slurm_conf)
     servers = {key.name: file.get(key.name, "") for key in keys.SERVERS}
-    servers |= {"monitoring": keys.hosts_in(monitoring), "report": keys.hosts_in(report)}
+    servers |= {"monitoring": keys.hosts_in(monitoring), "report": keys.hosts_in(report), "rest": keys.hosts_in(rest)}
     check_labels(checker, nodes, servers)
     gres.check_types(checker, slurm_conf, all_hardware)
     partitions = check_partitions(checker, file.get("partitions", []))
@@ -163,6 +166,7 @@ def check_parts(
         mail=mail_key.check(checker, file.get("mail", {}), slurm_conf),
         monitoring=monitoring,
         report=report,
+        rest=rest,
         prologs=prologs,
         epilogs=epilogs,
         private_tmp=job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),

@@ -18,7 +18,7 @@ PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 
 TAGS = (
     *("access", "backup", "base", "compute", "containers", "controller", "database", "firewall", "login", "mig"),
-    *("metrics", "people", "policy", "preflight", "report", "storage", "validate"),
+    *("metrics", "people", "policy", "preflight", "report", "rest", "storage", "validate"),
 )
 """The tags of the plays of site.yml: its stages."""
 STAGES = {"site": TAGS, "validate": ("backup", "preflight", "validate")}

@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import minutes_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import runs_all_scripts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint, token_keys
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import scratch, state_directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
     Condition,
@@ -49,6 +49,7 @@ METRICS_PLUGIN = Condition(
     "`monitoring` and `PrivateData`, Slurm 26.05 and later, without AuthAltTypes",
     lambda target: target.holds(METRICS_TOKENS) and not metrics_endpoint.has_other_tokens(target.host),
 )
+REST = Condition("`rest`", lambda target: bool(target.host["slurm_rest"]))
 PREEMPTION = Condition(
     "`database` and a QOS that preempts", lambda target: target.holds(POLICY) and preempts(target.host)
 )
@@ -281,4 +282,9 @@ MAIL = Follows(
 MAIL_DOMAIN = Follows("`mail.domain`", mail_domain)
 KEPT_LIMITS = Follows("`MEMLOCK`; none with `PropagateResourceLimits`", kept_limits)
 VERSIONS_OF_IP = Follows("its options EnableIPv6 and DisableIPv4 in slurm.conf", versions_of_ip)
+JWT_KEY = f"jwt_key={token_keys.host_path(token_keys.COMMANDS)}"
+TOKENS = Follows(
+    f"`{JWT_KEY}`, and `max_token_lifespan` of `rest`",
+    lambda target: f"{JWT_KEY},max_token_lifespan={target.host['slurm_rest']['max_token_lifespan']}",
+)
 BUFFER_POOL = Follows("a quarter of the memory", lambda target: f"{buffer_pool_mib(target.host.facts['memory_mib'])}M")

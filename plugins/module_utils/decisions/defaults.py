@@ -227,6 +227,8 @@ DEFAULTS: tuple[Default, ...] = (
         "src/plugins/auth/jwt/auth_jwt.c",
         when.METRICS_PLUGIN,
     ),
+    Default(SLURM, "AuthAltTypes", "auth/jwt", "slurmctld takes the tokens that slurmrestd gets.", MAN, when.REST),
+    Default(SLURM, "AuthAltParameters", when.TOKENS, "Role slurmctld writes the key.", MAN, when.REST),
     Default(
         SLURM,
         "GresTypes",
@@ -484,6 +486,8 @@ DEFAULTS: tuple[Default, ...] = (
             "Usage": "60month",
         }.items()
     ),
+    Default(SLURMDBD, "AuthAltTypes", "auth/jwt", "slurmdbd takes these tokens as well.", DBD_MAN, when.REST),
+    Default(SLURMDBD, "AuthAltParameters", when.JWT_KEY, "The key of slurmctld.", DBD_MAN, when.REST),
     Default(SLURMDBD, "PrivateData", [*PRIVATE], "Users see their own records only.", DBD_MAN, when.STRICT),
     # -- MariaDB ------------------------------------------------------------------------------------------------------
     Default(MARIADB, "innodb_buffer_pool_size", when.BUFFER_POOL, "Slurm's guide asks for a large one.", GUIDE),

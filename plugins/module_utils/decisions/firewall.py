@@ -81,6 +81,7 @@ def _variables(host: RunHost) -> dict[str, Any]:
         "slurm_storage",
         "slurm_monitoring",
         "slurm_report",
+        "slurm_rest",
     )
     return {
         **{name: host[name] for name in shared},

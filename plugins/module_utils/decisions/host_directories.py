@@ -68,6 +68,7 @@ OF_PROGRAMS: list[Directory] = [
     _of_root("/etc/gpucluster-slurm/prometheus/rules"),
     _of_root("/etc/gpucluster-slurm/prometheus/targets"),
     _of_root("/etc/gpucluster-slurm/report"),
+    _of_root("/etc/gpucluster-slurm/rest"),
     _of_root("/etc/ssh/people.keys.d"),
     _of_root("/etc/systemd/system/prometheus.service.d"),
     _of_root("/etc/systemd/system/prometheus-alertmanager.service.d"),

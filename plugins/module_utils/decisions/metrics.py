@@ -130,6 +130,8 @@ class MeasuredCluster:
     registry: str
     report: str
     """The host that serves the page about the cluster."""
+    rest: str
+    """The host of slurmrestd."""
     compute: frozenset[str]
     fetching: frozenset[str]
     """The hosts with sackd."""
@@ -162,6 +164,7 @@ def measured_cluster(host: RunHost) -> MeasuredCluster:
         database=host["slurm_database"],
         registry=host["slurm_registry"],
         report=str(hosts_in(host["slurm_report"]) or ""),
+        rest=str(hosts_in(host["slurm_rest"]) or ""),
         compute=compute,
         fetching=fetching,
         saving=frozenset(backup_hosts(host)),
@@ -346,8 +349,10 @@ def _daemons(cluster: MeasuredCluster, name: str) -> Iterator[str]:
         yield "sackd"
     if name == cluster.registry:
         yield "docker-registry"
-    if name in (cluster.registry, cluster.report):
+    if name in (cluster.registry, cluster.report, cluster.rest):
         yield "nginx"
+    if name == cluster.rest:
+        yield from ("slurmrestd", "slurm-rest-auth")
     if name == cluster.server:
         yield from ("prometheus", "prometheus-alertmanager")
 

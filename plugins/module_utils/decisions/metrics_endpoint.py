@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any, Literal
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import token_keys
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     is_controller,
     serving_controller,
@@ -19,7 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 
 Source = Literal["program", "pages", "pages with tokens"]
 
-HTTP_KEY = "/etc/gpucluster-slurm/slurmctld_http.key"
+HTTP_KEY = token_keys.host_path(token_keys.PAGES)
 """The key of the tokens for slurmctld's pages, on the controllers and on the host of Prometheus."""
 
 USER = "prometheus"
@@ -46,8 +46,10 @@ def has_private_data(host: RunHost) -> bool:
 
 
 def has_other_tokens(host: RunHost) -> bool:
-    """Whether the site lets commands of Slurm use tokens (AuthAltTypes), with a key of its own."""
-    return any(str(name).lower() == "authalttypes" and value for name, value in host["slurm_conf"].items())
+    """Whether commands of Slurm can use tokens, with another key: by the key `rest`, or by AuthAltTypes of the site."""
+    return bool(host["slurm_rest"]) or any(
+        str(name).lower() == "authalttypes" and value for name, value in host["slurm_conf"].items()
+    )
 
 
 def known_release(host: RunHost) -> str:
@@ -71,34 +73,20 @@ def has_key(host: RunHost) -> bool:
     return user and cluster_source(host) == "pages with tokens"
 
 
-def key_path(host: RunHost) -> str:
-    """The file on the control host that has the key."""
-    return f"{host['slurm_secrets_dir']}/slurmctld_http.key"
-
-
 def key_files(host: RunHost) -> list[dict[str, Any]]:
     """The key on a host that has it, for slurm_service; an empty one until the run has made it on the control host."""
     if not has_key(host):
         return []
-    secret = base64.b64encode(host.content(key_path(host)) or b"").decode()
-    return [{"path": HTTP_KEY, "secret": secret, "owner": slurm_user(host), "mode": "0400"}]
+    return [token_keys.file(host, token_keys.PAGES, slurm_user(host))]
 
 
 def require_key(host: RunHost) -> None:
     """Raise ValueError if the control host has no key: the controllers of this run make it. Check mode makes none."""
-    if host.content(key_path(host)) is None and not host.check_mode:
-        raise ValueError(f"slurm_monitoring: {key_path(host)} is missing; run site.yml without --limit")
+    path = token_keys.control_path(host, token_keys.PAGES)
+    if host.content(path) is None and not host.check_mode:
+        raise ValueError(f"slurm_monitoring: {path} is missing; run site.yml without --limit")
 
 
 def absent_key(host: RunHost) -> list[str]:
     """The path of the key on a controller that does not have it."""
     return [] if has_key(host) else [HTTP_KEY]
-
-
-def known_key(host: RunHost) -> str:
-    """The key that a controller of this play has, in base64; empty if none has it.
-
-    A control host without the key, such as another administrator's, gets it from there.
-    """
-    found = [(host.of(name).get("__slurm_metrics_present") or {}).get("content") for name in host.play_hosts]
-    return next((content for content in found if content is not None), "")

@@ -27,6 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     alertmanager,
     metrics,
     metrics_endpoint,
+    rest,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     SLURMCTLD_PORT,
@@ -339,6 +340,7 @@ def lost_of(host: RunHost, cluster: MeasuredCluster | None) -> list[str]:
     if cluster is not None:
         serves, controls = host.name == cluster.server, host.name in cluster.controllers
         needed |= {f"{INSTALLED}/{name}" for name in wanted_packages(host, serves, controls, cluster.source)}
+    needed |= {f"{INSTALLED}/{name}" for name in rest.packages(host)}
     needed |= {SETTINGS} if wanted else set()
     needed |= {CONFIGURATION} if SERVER in wanted else set()
     return [path for path in found if path not in needed]

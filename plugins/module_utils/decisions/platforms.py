@@ -28,6 +28,7 @@ DISTRIBUTION_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "prometheus": ("prometheus", "prometheus-alertmanager"),
     "tokens": ("python3-jwt",),
     "slurm_report": ("nginx", "python3-jinja2"),
+    "rest_front": ("nginx",),
     "acceptance": ("fio", "hpcc", "iperf3"),
 }
 """Packages by purpose. They have the same names in all distributions."""
@@ -75,6 +76,7 @@ SOURCES: Mapping[str, PackageSource] = {
             "sackd": ("sackd",),
             "adopt": ("libpam-slurm-adopt",),
             "tokens_of_slurm": ("slurm-wlm-jwt-plugin",),
+            "slurmrestd": ("slurmrestd",),
         },
         units={"slurmd": "slurmd", "sackd": "sackd"},
         plugins={"nvml": ("slurm-wlm-nvml-plugin",), "rsmi": ("slurm-wlm-rsmi-plugin",)},
@@ -93,6 +95,7 @@ SOURCES: Mapping[str, PackageSource] = {
             "sackd": ("slurm-smd", "slurm-smd-sackd"),
             "adopt": ("slurm-smd", "slurm-smd-libpam-slurm-adopt"),
             "tokens_of_slurm": ("slurm-smd",),
+            "slurmrestd": ("slurm-smd", "slurm-smd-slurmrestd"),
         },
         units={"slurmd": "slurm-smd-slurmd", "sackd": "slurm-smd-sackd"},
         plugins={},

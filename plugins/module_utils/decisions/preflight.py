@@ -317,7 +317,12 @@ def suspended_warnings(host: RunHost) -> Iterator[str]:
         yield f"Slurm cannot refuse jobs of suspended users, since it has no policy for accounting: {suspended}"
     kinds = host["slurm_conf"].get("AuthAltTypes") or []
     # No command of Slurm takes a token (JWT) back.
-    if "auth/jwt" in ",".join(map(str, kinds if isinstance(kinds, list) else [kinds])).lower():
+    if host["slurm_rest"]:
+        yield (
+            "rest: slurmrestd refuses suspended users, but with a token that they have already, Slurm's own commands "
+            f"speak for them until it expires: {suspended}"
+        )
+    elif "auth/jwt" in ",".join(map(str, kinds if isinstance(kinds, list) else [kinds])).lower():
         yield (
             "AuthAltTypes has auth/jwt: tokens of suspended users are valid until they expire, or until jwt_key is "
             f"replaced: {suspended}"

@@ -15,7 +15,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     image,
     kernel,
     metrics,
-    report,
+    nginx,
+    rest,
     upkeep,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -86,6 +87,7 @@ def wanted_packages(host: RunHost) -> list[str]:
         *mail,
         *firewall.packages(host),
         *metrics.packages(host),
+        *rest.packages(host),
     ]
 
 
@@ -187,7 +189,7 @@ def preparation(host: RunHost) -> Preparation:
     ]
     if host.flag("base", "base_manage_hosts_file"):
         files.append({"path": "/etc/hosts", "marker": hosts_marker(host), "content": host.shared("hosts_text")})
-    files += [*wanted.files, *metrics.package_records(host), *report.package_records(host)]
+    files += [*wanted.files, *metrics.package_records(host), *nginx.package_records(host), *rest.package_records(host)]
     files += [{"path": path, "content": text} for path, text in upkeep.files(host).items()]
     files += [{"path": kernel.FILE, "content": settings.text}] if settings.text else []
     return Preparation(

@@ -16,8 +16,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     image,
     kernel,
     metrics_server,
+    nginx,
     preparation,
     report,
+    rest,
     upkeep,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -161,7 +163,8 @@ def files(host: RunHost) -> list[str]:
     paths += [KEPT_CONF, KEPT_LIST, KEPT_SLURMD, SERIAL, state_mark(host)] if is_controller(host) else []
     paths += [UPGRADE_MARK] if is_controller(host) or host.name == host["slurm_database"] else []
     paths += [SLURMD_SETTINGS, f"{CONF_DIR}/slurm.conf"] if host.within("slurm_compute") else []
-    return [*paths, *access.compared_files(host), *metrics_server.asked_files(host), *report.asked_files(host)]
+    keys = [*metrics_server.asked_files(host), *report.asked_files(host), *rest.asked_files(host), nginx.RECORD]
+    return [*paths, *access.compared_files(host), *keys]
 
 
 def written_directories(host: RunHost) -> list[str]:

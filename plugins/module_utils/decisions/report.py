@@ -8,13 +8,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nginx
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR, SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
@@ -22,7 +21,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import ROLES, stripped_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import reason_table
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
 
 File = dict[str, Any]
 """A file of the module slurm_service."""
@@ -39,16 +37,9 @@ ACCESS = "/etc/gpucluster-slurm/report"
 """The password files and the certificate."""
 
 FRONT_CONF = "/etc/nginx/conf.d/gpucluster-report.conf"
-WELCOME = "/etc/nginx/sites-enabled/default"
-
-NGINX_RECORD = f"{INSTALLED}/nginx"
-"""Where nginx was installed for the key. A site may need python3-jinja2 for other programs, so that it stays."""
 
 MINUTES = 5
 """The time between two pages."""
-
-GROUP = "www-data"
-"""The group of nginx, whose members read the pages."""
 
 _ENTRY = re.compile(r"([^\s:#][^\s:]*):(\S+)")
 _HASH = re.compile(r"\$(?:apr1|1|5|6|2[aby]|y)\$\S+|\{S?SHA\}\S+")
@@ -74,25 +65,9 @@ def _objections(host: RunHost) -> Iterator[str]:
             f"slurm_report.host: found {host.name}, allowed: a controller or a login host, since the page needs "
             "Slurm's commands"
         )
-    tls = host.flag(ROLE, "slurm_report_tls")
-    certificate, key = (host.option(ROLE, f"slurm_report_{name}") for name in ("certificate", "key"))
-    if tls and not Path(certificate).is_file():
-        yield (
-            f"slurm_report_certificate: found {certificate or 'nothing'}, allowed: a file on the control host; or "
-            "slurm_report_tls: false for a page without TLS"
-        )
-    if tls and not Path(key).is_file():
-        yield f"slurm_report_key: found {key or 'nothing'}, allowed: a file on the control host"
-    elif tls:
-        yield from _mode_errors("slurm_report_key", Path(key))
+    yield from nginx.tls_errors(host, ROLE, "a page without TLS")
     if host["slurm_report"]["password_file"]:
-        yield from _password_errors(host, tls)
-
-
-def _mode_errors(name: str, path: Path) -> Iterator[str]:
-    mode = f"{stat.S_IMODE(path.stat().st_mode):o}"
-    if not re.fullmatch("[0-7]00", mode):
-        yield f"{name}: found {path} with mode {mode}, allowed: 600 or 400"
+        yield from _password_errors(host, host.flag(ROLE, "slurm_report_tls"))
 
 
 def _password_errors(host: RunHost, tls: bool) -> Iterator[str]:
@@ -101,7 +76,7 @@ def _password_errors(host: RunHost, tls: bool) -> Iterator[str]:
     if not tls:
         yield "slurm_report.password_file: without slurm_report_tls everybody on the network could read the passwords"
     if path.is_file():
-        yield from _mode_errors("slurm_report.password_file", path)
+        yield from nginx.mode_errors("slurm_report.password_file", path)
     lines = password_lines(host)
     for number, line in lines.items():
         entry = _ENTRY.fullmatch(line)
@@ -133,19 +108,6 @@ def password_lines(host: RunHost) -> dict[int, str]:
     return {number: line.strip() for number, line in enumerate(lines, 1) if line.strip() and line[0] != "#"}
 
 
-def control_file(host: RunHost, option: str) -> bytes:
-    """The content of the file on the control host that an option of the role names.
-
-    Raises:
-        ValueError: there is no such file.
-    """
-    path = host.option(ROLE, option)
-    content = host.content(path)
-    if content is None:
-        raise ValueError(f"{option}: {path} is missing")
-    return content
-
-
 # -- the program and its timer ----------------------------------------------------------------------------------------
 
 
@@ -157,12 +119,6 @@ def packages(_host: RunHost) -> list[str]:
 def lacks_package(host: RunHost) -> bool:
     """Whether the host lacks nginx or Jinja2, so that check mode has nothing to compare."""
     return not has_package(host, *packages(host))
-
-
-def package_records(host: RunHost) -> list[dict[str, str]]:
-    """A file for nginx if this run installs it for the key alone, so that its removal removes it again."""
-    new = is_served(host) and "nginx" not in host.facts["packages"] and host.name != host["slurm_registry"]
-    return [{"path": NGINX_RECORD, "content": f"{MANAGED} Removed with the key report.\n"}] if new else []
 
 
 def directories(_host: RunHost) -> list[dict[str, str]]:
@@ -177,7 +133,7 @@ def directories(_host: RunHost) -> list[dict[str, str]]:
 def files(host: RunHost) -> list[File]:
     """The timer, its service, and the program, of which the timer loads none."""
     known = {**settings(host.name), "interval": MINUTES * 60}
-    own = {"pages": PAGES, "state": STATE, "program": PROGRAM, "group": GROUP}
+    own = {"pages": PAGES, "state": STATE, "program": PROGRAM, "group": nginx.GROUP}
     others: list[File] = [
         {"path": f"{UNITS}/slurm-report.service", "content": host.text(ROLE, "service.j2", **own)},
         *({"path": f"{PACKAGE}/{name}", "content": package_file(name)} for name in package_names()),
@@ -264,13 +220,13 @@ def front_files(host: RunHost) -> list[File]:
         access=asdict(found),
         cluster=host["slurm_cluster_name"],
         directory=ACCESS,
-        listen=listening(host),
+        listen=nginx.listening(host, ROLE),
         pages=PAGES,
         tls=tls,
     )
     return [
         *(password_files(host) if found.users else []),
-        *(tls_files(host) if tls else []),
+        *(nginx.tls_files(host, ROLE, ACCESS) if tls else []),
         {"path": FRONT_CONF, "content": text},
     ]
 
@@ -278,7 +234,7 @@ def front_files(host: RunHost) -> list[File]:
 def absent_front_files(host: RunHost) -> list[str]:
     """Files that nginx does not need: its welcome page, and those of an earlier way to know users."""
     unused = [] if access(host).users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
-    return [WELCOME, *unused]
+    return [nginx.WELCOME, *unused]
 
 
 def password_files(host: RunHost) -> list[File]:
@@ -287,34 +243,13 @@ def password_files(host: RunHost) -> list[File]:
     names = {*host["slurm_report"]["administrators"]}
     few = [line for line in lines if line.partition(":")[0] in names]
     return [
-        {"path": f"{ACCESS}/{name}", "secret": _encoded(own), "owner": GROUP, "mode": "0400", "loaded": False}
+        {"path": f"{ACCESS}/{name}", "secret": _encoded(own), "owner": nginx.GROUP, "mode": "0400", "loaded": False}
         for name, own in (("users", lines), ("administrators", few))
     ]
 
 
 def _encoded(lines: Any) -> str:
     return base64.b64encode("".join(f"{line}\n" for line in lines).encode()).decode()
-
-
-def tls_files(host: RunHost) -> list[File]:
-    """The certificate and its key."""
-    certificate = control_file(host, "slurm_report_certificate").decode(errors="surrogateescape")
-    key = base64.b64encode(control_file(host, "slurm_report_key")).decode()
-    return [
-        {"path": f"{ACCESS}/tls.crt", "content": certificate},
-        {"path": f"{ACCESS}/tls.key", "secret": key, "mode": "0400"},
-    ]
-
-
-def listening(host: RunHost) -> str:
-    """Where nginx listens (its parameter `listen`).
-
-    The kernel may have no IPv6, and nginx would end with an error if its configuration listened there.
-    """
-    addresses = host_addresses(host["slurm_addresses"], [host.name])
-    with_ipv6 = any(":" in entry["address"] for entry in addresses)
-    port = host.option(ROLE, "slurm_report_port")
-    return f"[::]:{port} ipv6only=off" if with_ipv6 else str(port)
 
 
 # -- what a host loses ------------------------------------------------------------------------------------------------
@@ -333,7 +268,7 @@ class PageRemoval:
 
 def asked_files(_host: RunHost) -> list[str]:
     """Files by which a run sees what a host has of the key, also without it."""
-    return [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}", NGINX_RECORD]
+    return [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}"]
 
 
 def loses_something(host: RunHost) -> bool:
@@ -346,17 +281,12 @@ def needs_report(host: RunHost) -> bool:
     return is_served(host) or loses_something(host)
 
 
-def keeps_nginx(host: RunHost) -> bool:
-    """Whether nginx goes on without the page: the site has installed it, or the registry needs it."""
-    return NGINX_RECORD not in host.facts["files"] or host.name == host["slurm_registry"]
-
-
 def removal(host: RunHost) -> PageRemoval:
     """What the host loses."""
     return PageRemoval(
         services=[TIMER],
-        packages=[] if keeps_nginx(host) else ["nginx"],
-        secrets=[SETTINGS, *([NGINX_RECORD] if keeps_nginx(host) else [])],
+        packages=[] if nginx.stays(host) else ["nginx"],
+        secrets=[SETTINGS, *nginx.useless_records(host)],
         files=[f"{UNITS}/{TIMER}", f"{UNITS}/slurm-report.service", PROGRAM, FRONT_CONF],
         directories=[ACCESS, PACKAGE, STATE, PAGES],
     )

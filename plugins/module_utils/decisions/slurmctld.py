@@ -16,6 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     mail,
     metrics_endpoint,
+    rest,
     slurm_files,
     state_directory,
 )
@@ -108,6 +109,7 @@ def service_files(host: RunHost) -> list[dict[str, Any]]:
         *unit_files(host),
         *mail.files(host),
         *metrics_endpoint.key_files(host),
+        *rest.key_files(host),
         *([state_directory.unit_file(host)] if state_directory.is_shared(host) else []),
         *([] if serves(host) else standby_files(host)),
     ]

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, rest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
     has_record,
@@ -136,10 +136,10 @@ def configuration(host: RunHost) -> SlurmdbdConfiguration:
 
 
 def unit_files(host: RunHost) -> list[dict[str, Any]]:
-    """The settings of slurmdbd's unit."""
+    """The settings of slurmdbd's unit, and the key of tokens."""
     settings = host.text("slurmdbd", "slurmdbd.service.j2")
     path = "/etc/systemd/system/slurmdbd.service.d/gpucluster-slurm.conf"
-    return [{"path": path, "content": settings, "loaded": False}]
+    return [{"path": path, "content": settings, "loaded": False}, *rest.key_files(host)]
 
 
 def service_is_unchanged(host: RunHost) -> bool:

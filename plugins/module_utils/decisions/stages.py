@@ -14,6 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     image,
     preparation,
     report,
+    rest,
     slurm_accounting,
     slurmctld,
     storage,
@@ -151,6 +152,7 @@ STAGES: Mapping[str, Callable[[RunHost], bool]] = {
     "firewall": lambda host: host.facts["ufw"] is not None,
     "firewall_rules": needs_firewall_rules,
     "report": report.needs_report,
+    "rest": rest.needs_rest,
     "shared_state": needs_shared_state,
     "stopped_controller": slurmctld.was_controller,
 }

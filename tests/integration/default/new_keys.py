@@ -37,6 +37,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "mail": {"mail": {"relay": "login1", "sender": "slurm@cluster.example"}},
     "monitoring": {"monitoring": {"host": "login1", "users_and_accounts": True}},
     "report": {"report": "login1"},
+    "rest": {"rest": {"host": "login1"}},
     "prologs": {"prologs": SCRIPT},
     "epilogs": {"epilogs": SCRIPT},
     "private_tmp": {"private_tmp": "/srv/jobs"},
@@ -49,7 +50,12 @@ ADDED: dict[str, dict[str, Any]] = {
 }
 """The keys that go with a key, by its name. `people` excludes `users`."""
 
-VARIABLES = {"registry_tls": False, "slurm_report_tls": False, "slurm_no_new_privileges": False}
+VARIABLES = {
+    "registry_tls": False,
+    "slurm_report_tls": False,
+    "slurmrestd_tls": False,
+    "slurm_no_new_privileges": False,
+}
 """A registry and a page without a certificate; the profile strict with ssh between nodes."""
 
 IN_EVERY_FILE = {"plugin", "name", "controllers", "hardware", "nodes", "partitions", "addresses"}

@@ -27,6 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     questions,
     remove_nodes,
     slurmctld,
+    token_keys,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import RELEASES
 from jinja2 import Environment, StrictUndefined
@@ -165,10 +166,10 @@ def test_the_key_is_made_after_it_is_known_which_hosts_have_work() -> None:
 
 def test_a_control_host_without_the_key_gets_that_of_a_controller() -> None:
     found = hosts()
-    assert metrics_endpoint.known_key(found["head"]) == ""
-    found["login"].set(__slurm_metrics_present={"content": "a2V5"})
-    found["head"].set(__slurm_metrics_present={"failed": True})
-    assert metrics_endpoint.known_key(found["head"]) == "a2V5"
+    assert token_keys.known(found["head"]) == ""
+    found["login"].set(__slurm_token_key_present={"content": "a2V5"})
+    found["head"].set(__slurm_token_key_present={"failed": True})
+    assert token_keys.known(found["head"]) == "a2V5"
 
 
 # -- what each host has -----------------------------------------------------------------------------------------------

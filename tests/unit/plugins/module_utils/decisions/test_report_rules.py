@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preflight, preparation, report
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nginx, preflight, preparation, report
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.stages import STAGES
@@ -264,9 +264,12 @@ def test_nginx_reads_it(tmp_path: Path, key: dict[str, Any]) -> None:
 
 
 def test_nginx_listens_with_ipv6_where_the_host_has_such_an_address() -> None:
-    assert report.listening(login()) == "443"
+    assert nginx.listening(login(), "slurm_report") == "443"
     addresses = [{"hosts": "login", "address": "fd00::1"}]
-    assert report.listening(login(slurm_addresses=addresses, slurm_report_port=8443)) == "[::]:8443 ipv6only=off"
+    assert (
+        nginx.listening(login(slurm_addresses=addresses, slurm_report_port=8443), "slurm_report")
+        == "[::]:8443 ipv6only=off"
+    )
 
 
 # -- removal -----------------------------------------------------------------------------------------------------------
@@ -284,16 +287,16 @@ def test_only_hosts_with_something_of_the_key_have_work() -> None:
 
 def test_nginx_goes_if_the_key_has_brought_it() -> None:
     new = login()
-    assert report.package_records(new) == [
-        {"path": report.NGINX_RECORD, "content": f"{MANAGED} Removed with the key report.\n"}
+    assert nginx.package_records(new) == [
+        {"path": nginx.RECORD, "content": f"{MANAGED} Removed with the last of the keys report and rest.\n"}
     ]
-    assert report.package_records(login().say(packages={"nginx": "1"})) == []
-    assert report.package_records(login(slurm_registry="login")) == []
+    assert nginx.package_records(login().say(packages={"nginx": "1"})) == []
+    assert nginx.package_records(login(slurm_registry="login")) == []
     own = hosts(None)["login"].say(files={report.FRONT_CONF: "0" * 64})
-    assert report.keeps_nginx(own)
+    assert nginx.stays(own)
     assert report.removal(own).packages == []
-    brought = hosts(None)["login"].say(files={report.NGINX_RECORD: "0" * 64})
+    brought = hosts(None)["login"].say(files={nginx.RECORD: "0" * 64})
     assert report.removal(brought).packages == ["nginx"]
-    needed = hosts(None, slurm_registry="login")["login"].say(files={report.NGINX_RECORD: "0" * 64})
+    needed = hosts(None, slurm_registry="login")["login"].say(files={nginx.RECORD: "0" * 64})
     assert report.removal(needed).packages == []
-    assert report.NGINX_RECORD in report.removal(needed).secrets
+    assert nginx.RECORD in report.removal(needed).secrets

@@ -1,0 +1,115 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""nginx in front of the page and of the REST interface: certificate, address, and who else on the host needs it.
+
+Their roles have the same options: ROLE_port, ROLE_tls, ROLE_certificate and ROLE_key.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import hosts_in
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
+
+GROUP = "www-data"
+"""The group of nginx."""
+
+WELCOME = "/etc/nginx/sites-enabled/default"
+"""The welcome page of the distribution."""
+
+RECORD = f"{INSTALLED}/nginx"
+"""Where nginx was installed for one of the keys."""
+
+
+def is_front(host: RunHost) -> bool:
+    """Whether the host has nginx for the page or the REST interface."""
+    return host.name in (hosts_in(host["slurm_report"]), hosts_in(host["slurm_rest"]))
+
+
+def package_records(host: RunHost) -> list[dict[str, str]]:
+    """A file for nginx if this run installs it for these keys alone, so that their removal removes it again."""
+    new = is_front(host) and "nginx" not in host.facts["packages"] and host.name != host["slurm_registry"]
+    return [{"path": RECORD, "content": f"{MANAGED} Removed with the last of the keys report and rest.\n"}] * new
+
+
+def stays(host: RunHost) -> bool:
+    """Whether nginx goes on: the site has installed it, or something else of this collection needs it."""
+    return RECORD not in host.facts["files"] or host.name == host["slurm_registry"] or is_front(host)
+
+
+def useless_records(host: RunHost) -> list[str]:
+    """The record of nginx on a host whose registry needs it from now on."""
+    return [RECORD] if RECORD in host.facts["files"] and stays(host) and not is_front(host) else []
+
+
+def tls_errors(host: RunHost, role: str, without: str) -> Iterator[str]:
+    """What is wrong with the certificate and its key on the control host.
+
+    Args:
+        host: the host of the key.
+        role: the role with the options.
+        without: what the host has without TLS.
+    """
+    if not host.flag(role, f"{role}_tls"):
+        return
+    certificate, key = (host.option(role, f"{role}_{name}") for name in ("certificate", "key"))
+    if not Path(certificate).is_file():
+        yield (
+            f"{role}_certificate: found {certificate or 'nothing'}, allowed: a file on the control host; or "
+            f"{role}_tls: false for {without}"
+        )
+    if not Path(key).is_file():
+        yield f"{role}_key: found {key or 'nothing'}, allowed: a file on the control host"
+    else:
+        yield from mode_errors(f"{role}_key", Path(key))
+
+
+def mode_errors(name: str, path: Path) -> Iterator[str]:
+    """What is wrong with the mode of a secret file on the control host."""
+    mode = f"{stat.S_IMODE(path.stat().st_mode):o}"
+    if not re.fullmatch("[0-7]00", mode):
+        yield f"{name}: found {path} with mode {mode}, allowed: 600 or 400"
+
+
+def tls_files(host: RunHost, role: str, directory: str) -> list[dict[str, Any]]:
+    """The certificate and its key, in a directory of the host, for slurm_service."""
+    certificate = control_file(host, role, f"{role}_certificate").decode(errors="surrogateescape")
+    key = base64.b64encode(control_file(host, role, f"{role}_key")).decode()
+    return [
+        {"path": f"{directory}/tls.crt", "content": certificate},
+        {"path": f"{directory}/tls.key", "secret": key, "mode": "0400"},
+    ]
+
+
+def control_file(host: RunHost, role: str, option: str) -> bytes:
+    """The content of the file on the control host that an option of a role names.
+
+    Raises:
+        ValueError: there is no such file.
+    """
+    path = host.option(role, option)
+    content = host.content(path)
+    if content is None:
+        raise ValueError(f"{option}: {path} is missing")
+    return content
+
+
+def listening(host: RunHost, role: str) -> str:
+    """Where nginx listens (its parameter `listen`).
+
+    The kernel may have no IPv6, and nginx would end with an error if its configuration listened there.
+    """
+    addresses = host_addresses(host["slurm_addresses"], [host.name])
+    with_ipv6 = any(":" in entry["address"] for entry in addresses)
+    port = host.option(role, f"{role}_port")
+    return f"[::]:{port} ipv6only=off" if with_ipv6 else str(port)

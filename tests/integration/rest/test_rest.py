@@ -1,0 +1,334 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The key `rest` on a real cluster: tokens of users through nginx, and those that are refused.
+
+The tests depend on each other and run in this order, on a cluster without the key. The last one puts everything back.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lab import ROOT, Lab, Run, with_cluster
+
+CONTROLLER, HOST, ADDRESS = "rest-ctl", "rest-login", "10.213.7.237"
+KEY = "/etc/gpucluster-slurm/jwt_hs256.key"
+MAX_LIFE = 3600
+SPAN = "--skip-tags=validate"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the cluster file, with a certificate for the address of the host."""
+    found = tmp_path_factory.mktemp("rest")
+    names = f"subjectAltName=IP:{ADDRESS}"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "3", "-subj", "/CN=rest"]
+    files = ["-addext", names, "-out", f"{found}/tls.crt", "-keyout", f"{found}/tls.key"]
+    subprocess.run([*command, *files], check=True, capture_output=True)
+    (found / "tls.key").chmod(0o600)
+    return found
+
+
+@pytest.fixture(name="site", scope="module")
+def with_key(lab: Lab, directory: Path) -> Iterator[Callable[..., Lab]]:
+    """The lab with a value of the key, and other keys of the cluster file."""
+
+    def changed(rest: Any, **keys: Any) -> Lab:
+        cluster = {**yaml.safe_load(lab.inventory.read_text()), **keys}
+        if rest is not None:
+            cluster["rest"] = rest
+        tls = {"slurmrestd_certificate": str(directory / "tls.crt"), "slurmrestd_key": str(directory / "tls.key")}
+        return with_cluster(lab, directory, cluster, **tls)
+
+    yield changed
+    secret_key(lab).unlink(missing_ok=True)
+
+
+REST = {"host": HOST, "max_token_lifespan": MAX_LIFE}
+
+
+def secret_key(lab: Lab) -> Path:
+    """The key of the tokens on the control host."""
+    return Path(lab.inventory.parent) / "secrets" / str(lab.cluster["name"]) / "jwt_hs256.key"
+
+
+def run(lab: Lab, *arguments: str) -> Run:
+    """Run site.yml without the jobs at its end; it must succeed."""
+    done = lab.playbook("site", SPAN, *arguments)
+    assert done.rc == 0, done.failed or done.output[-3000:]
+    return done
+
+
+def token_of(lab: Lab, user: str, life: int = 600) -> str:
+    """A token as the documented command gives it."""
+    said = lab.command(HOST, f"runuser -u {user} -- timeout 60 scontrol token lifespan={life}")
+    return str(said).strip().removeprefix("SLURM_JWT=")
+
+
+def part(data: bytes) -> str:
+    """A part of a token."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def made(key: bytes, alg: str = "HS256", **claims: Any) -> str:
+    """A token that is made with a key."""
+    head = json.dumps({"alg": alg, "typ": "JWT"}).encode()
+    signed = f"{part(head)}.{part(json.dumps({'exp': int(time.time()) + 600, **claims}).encode())}"
+    return f"{signed}.{part(hmac.new(key, signed.encode(), hashlib.sha256).digest())}"
+
+
+Answer = tuple[int, Any]
+
+
+@pytest.fixture
+def ask(directory: Path) -> Callable[..., Answer]:
+    """Asks as a program does, over HTTPS with the certificate checked: the status, and the answer's JSON or text."""
+
+    def asked(path: str, *headers: str, method: str = "GET", body: Any = None) -> Answer:
+        command = ["curl", "--silent", "--max-time", "60", "--cacert", str(directory / "tls.crt"), "--request", method]
+        data = ["--header", "Content-Type: application/json", "--data", json.dumps(body)] if body is not None else []
+        # Tokens are not on the command line, where others would see them.
+        given = "".join(f'header = "{header}"\n' for header in headers)
+        url = f"https://{ADDRESS}:6820{path}"
+        command += [*data, "--write-out", "\n%{http_code}", "--config", "-", url]
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+        text, _newline, status = done.stdout.rpartition("\n")
+        return int(status), json.loads(text) if text.startswith("{") else text.strip()
+
+    return asked
+
+
+def bearer(token: str) -> str:
+    """The header with a token."""
+    return f"Authorization: Bearer {token}"
+
+
+def documented(release: str) -> list[str]:
+    """The versions of a release in docs/admin/rest.md."""
+    row = re.search(rf"^\| {re.escape(release)} \| (.*) \|$", (ROOT / "docs/admin/rest.md").read_text(), re.MULTILINE)
+    assert row, f"docs/admin/rest.md has no versions of {release}"
+    return re.findall(r"v[0-9.]+[0-9]", row[1])
+
+
+def newest(lab: Lab) -> str:
+    """The newest version that slurmrestd of the lab's release has."""
+    return documented(lab.release)[-1]
+
+
+def failed_services(lab: Lab) -> str:
+    """Services that have failed."""
+    return str(lab.command(HOST, "systemctl --failed --no-legend --plain"))
+
+
+# -- the run -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "slurmrestd_certificate: found /missing"),
+        ({"slurm_conf": {"AuthAltTypes": "auth/jwt"}}, "slurm_conf.AuthAltTypes"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_changed(site: Callable[..., Lab], keys: Any, message: str) -> None:
+    # A certificate that is missing stops the run of each value that is right.
+    done = site(REST, **keys).playbook("site", SPAN, "-e", "slurmrestd_certificate=/missing")
+    assert done.rc != 0
+    assert message in done.output
+    assert done.changed == {}
+
+
+def test_check_mode_predicts_an_installation(site: Callable[..., Lab], lab: Lab) -> None:
+    done = run(site(REST), "--check")
+    assert HOST in done.changed
+    lab.command(HOST, f"ls {KEY}", 2)
+    assert not secret_key(lab).exists()
+
+
+def test_a_killed_run_is_completed_and_the_next_one_changes_nothing(site: Callable[..., Lab], lab: Lab) -> None:
+    live = site(REST).start("site", SPAN)
+    live.wait_for_task("Run the check of tokens")
+    live.kill()
+    run(site(REST))
+    assert run(site(REST)).changed == {}
+    assert run(site(REST), "--check", "--diff").changed == {}
+    assert secret_key(lab).stat().st_mode & 0o777 == 0o600
+    assert secret_key(lab).stat().st_size == 64
+    assert failed_services(lab) == ""
+
+
+def test_who_runs_as_whom_and_who_listens_where(lab: Lab) -> None:
+    ids = set()
+    for name in ("slurmrestd", "slurm-rest-auth"):
+        shown = lab.command(HOST, f"ps -o uid=,group= -p $(systemctl show -P MainPID {name})").split()
+        assert 61184 <= int(shown[0]) <= 65519, "the range of systemd's dynamic users"
+        assert shown[1] == "www-data"
+        ids.add(shown[0])
+    assert len(ids) == 2
+    listening = lab.command(HOST, "ss --listening --tcp --numeric --processes --no-header")
+    assert "slurmrestd" not in listening
+    assert [line.split()[3] for line in listening.splitlines() if "nginx" in line] == ["0.0.0.0:6820"]
+    sockets = "/run/slurmrestd/socket /run/slurm-rest-auth/socket"
+    assert lab.command(HOST, f"stat --format '%a %G' {sockets}").split("\n")[:2] == ["660 www-data"] * 2
+    assert lab.command(HOST, f"stat --format '%a %U' {KEY}").split() == ["400", "slurm"]
+    for socket in sockets.split():
+        program = f"import socket; socket.socket(socket.AF_UNIX).connect('{socket}')"
+        assert "PermissionError" in lab.host(HOST).run(f'runuser -u alice -- python3 -c "{program}"').stderr
+    # The controller checks tokens as well.
+    assert lab.command(CONTROLLER, f"stat --format '%a %U' {KEY}").split() == ["400", "slurm"]
+    assert not lab.host(CONTROLLER).package("slurmrestd").is_installed
+
+
+# -- users -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_served_versions_are_those_of_the_documentation(lab: Lab, ask: Callable[..., Answer]) -> None:
+    status, served = ask("/openapi/v3", bearer(token_of(lab, "alice")))
+    assert status == 200
+    found = {match[1] for path in served["paths"] if (match := re.match(r"/slurm/(v[0-9.]+)/", path))}
+    assert sorted(found) == documented(lab.release)
+
+
+def test_a_user_submits_reads_and_cancels_a_job(lab: Lab, ask: Callable[..., Answer]) -> None:
+    mine, version = token_of(lab, "alice"), newest(lab)
+    script = "#!/bin/sh\nid -un\nsleep 600\n"
+    job = {"name": "by-rest", "current_working_directory": "/tmp", "environment": ["PATH=/usr/bin:/bin"]}
+    body = {"script": script, "job": {**job, "standard_output": "/dev/null"}}
+    status, said = ask(f"/slurm/{version}/job/submit", bearer(mine), method="POST", body=body)
+    assert status == 200, said
+    number = said["job_id"]
+    for header in (bearer(mine), f"X-SLURM-USER-TOKEN: {mine}"):
+        status, said = ask(f"/slurm/{version}/job/{number}", header)
+        assert (status, said["jobs"][0]["user_name"], said["jobs"][0]["name"]) == (200, "alice", "by-rest")
+    # PrivateData: bob sees neither the job nor may he end it.
+    other = token_of(lab, "bob")
+    assert ask(f"/slurm/{version}/jobs/", bearer(other))[1]["jobs"] == []
+    ask(f"/slurm/{version}/job/{number}", bearer(other), method="DELETE")
+    assert lab.command(HOST, f"squeue --noheader --jobs={number} --format=%T").strip() in ("PENDING", "RUNNING")
+    assert ask(f"/slurm/{version}/job/{number}", bearer(mine), method="DELETE")[0] == 200
+    lab.wait_for(HOST, f"sacct -nPXj {number} -o User,State", "alice|CANCELLED")
+    status, said = ask(f"/slurmdb/{version}/job/{number}", bearer(mine))
+    assert (status, said["jobs"][0]["state"]["current"]) == (200, ["CANCELLED"]), said
+
+
+def test_nodes_are_for_everybody(lab: Lab, ask: Callable[..., Answer]) -> None:
+    status, said = ask(f"/slurm/{newest(lab)}/nodes/", bearer(token_of(lab, "bob")))
+    assert (status, [node["name"] for node in said["nodes"]]) == (200, [CONTROLLER])
+
+
+def test_slurm_limits_tokens(lab: Lab) -> None:
+    assert token_of(lab, "alice", MAX_LIFE)
+    for options in (f"lifespan={MAX_LIFE + 1}", "username=bob", "username=root", "lifespan=infinite"):
+        done = lab.host(HOST).run(f"runuser -u alice -- timeout 60 scontrol token {options}")
+        assert done.rc != 0, options
+        assert "SLURM_JWT" not in done.stdout
+
+
+# -- who is refused ----------------------------------------------------------------------------------------------------
+
+
+def test_tokens_that_are_refused(lab: Lab, ask: Callable[..., Answer]) -> None:
+    mine, path, key = token_of(lab, "alice"), f"/slurm/{newest(lab)}/ping/", secret_key(lab).read_bytes()
+    assert ask(path, bearer(mine))[0] == 200
+    head, claims, signature = mine.split(".")
+    foreign = "the token was not made by this cluster, or its key was replaced"
+    several = "the request has several tokens"
+    another = "the header X-SLURM-USER-NAME names another user than the token"
+    anybody = "tokens of root and SlurmUser are refused, since they may act as anybody"
+    attempts: list[tuple[tuple[str, ...], Answer]] = [
+        ((), (401, "the request has no token, in the header X-SLURM-USER-TOKEN or as Authorization: Bearer TOKEN")),
+        ((bearer(token_of(lab, "root")),), (403, anybody)),
+        ((bearer(token_of(lab, "root")), "X-SLURM-USER-NAME: alice"), (401, another)),
+        ((bearer(token_of(lab, "slurm")),), (403, anybody)),
+        ((bearer(made(key, sun="0")),), (403, "the user of the token has no account here")),
+        ((bearer(made(key, sun="alice", exp=int(time.time()) - 1)),), (401, "the token has expired")),
+        ((bearer(made(b"x" * 64, sun="alice")),), (401, foreign)),
+        ((bearer(f"{head}.{part(b'{{}}')}.{signature}"),), (401, foreign)),
+        ((bearer(f"{head}.{claims}.{part(b'x' * 32)}"),), (401, foreign)),
+        ((bearer(made(key, alg="none", sun="alice")),), (401, "the token is not signed with HS256")),
+        ((bearer(mine), "X-SLURM-USER-NAME: bob"), (401, another)),
+        ((bearer(mine), f"X-SLURM-USER-TOKEN: {mine}"), (401, several)),
+        ((bearer("x" * 5000),), (401, "the token has more than 4096 characters")),
+    ]
+    assert [ask(path, *headers) for headers, _wanted in attempts] == [wanted for _headers, wanted in attempts]
+    assert ask(path, bearer("x" * 20000))[0] == 400, "nginx' own limit"
+    # No answer of the check is the client's, and its path is not to be had.
+    assert ask("/check", bearer(mine))[0] == 404
+
+
+def test_nothing_secret_is_in_logs(lab: Lab) -> None:
+    logs = "journalctl --unit slurmrestd --unit slurm-rest-auth --unit slurmctld --no-pager; cat /var/log/nginx/*.log"
+    found = lab.command(HOST, f"sh -c '{logs}'")
+    assert "refused: tokens of root and SlurmUser are refused" in found
+    assert "eyJ" not in found, "each token begins so"
+
+
+def test_a_suspended_user_is_refused_and_what_a_live_token_still_does(
+    site: Callable[..., Lab], lab: Lab, ask: Callable[..., Answer]
+) -> None:
+    mine, path = token_of(lab, "alice"), f"/slurm/{newest(lab)}/ping/"
+    bob = {"name": "bob", "uid": 2002}
+
+    def people(**keys: Any) -> None:
+        users = [{"name": "alice", "uid": 2001, **keys}, bob]
+        done = site(REST, users=users).playbook("site", "--tags=people")
+        assert done.rc == 0, done.failed or done.output[-3000:]
+
+    people(state="suspended")
+    assert ask(path, bearer(mine)) == (403, "the account of the token's user is suspended or has expired")
+    # Slurm itself knows nothing of it.
+    assert "JOBID" in lab.command(HOST, f"env SLURM_JWT={mine} timeout 60 squeue")
+    people()
+    assert ask(path, bearer(mine))[0] == 200
+
+
+def test_a_new_key_ends_all_tokens(site: Callable[..., Lab], lab: Lab, ask: Callable[..., Answer]) -> None:
+    old, path = token_of(lab, "alice"), f"/slurm/{newest(lab)}/ping/"
+    secret_key(lab).write_bytes(b"n" * 64)
+    done = run(site(REST))
+    assert {*done.changed} == {CONTROLLER, HOST}
+    assert ask(path, bearer(old)) == (401, "the token was not made by this cluster, or its key was replaced")
+    assert lab.host(HOST).run(f"env SLURM_JWT={old} timeout 60 squeue").rc != 0
+    assert ask(path, bearer(token_of(lab, "alice")))[0] == 200
+    assert run(site(REST)).changed == {}
+
+
+def test_a_program_that_is_away_lets_nobody_in(lab: Lab, ask: Callable[..., Answer]) -> None:
+    mine, path = token_of(lab, "alice"), f"/slurm/{newest(lab)}/ping/"
+    lab.command(HOST, "systemctl stop slurm-rest-auth")
+    assert ask(path, bearer(mine))[0] == 500
+    lab.command(HOST, "systemctl start slurm-rest-auth")
+    lab.command(HOST, "systemctl kill --signal=KILL slurmrestd slurm-rest-auth")
+    lab.wait_for(HOST, "systemctl is-active slurmrestd slurm-rest-auth | grep --count '^active'", "2", 60)
+    assert ask(path, bearer(mine))[0] == 200
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+def test_without_the_key_nothing_stays(site: Callable[..., Lab], lab: Lab) -> None:
+    run(site(None))
+    units = [f"/etc/systemd/system/{name}.service" for name in ("slurmrestd", "slurm-rest-auth")]
+    directories = ["/etc/gpucluster-slurm/rest", "/run/slurmrestd", "/usr/local/lib/gpucluster-slurm/slurm-rest-auth"]
+    for path in (KEY, "/etc/nginx/conf.d/gpucluster-rest.conf", *units, *directories):
+        assert not lab.host(HOST).file(path).exists, path
+    assert not lab.host(CONTROLLER).file(KEY).exists
+    for package in ("slurmrestd", "nginx", "slurm-wlm-jwt-plugin"):
+        assert not lab.host(HOST).package(package).is_installed, package
+    assert not lab.host(CONTROLLER).package("slurm-wlm-jwt-plugin").is_installed
+    assert "AuthAlt" not in lab.command(CONTROLLER, "cat /etc/slurm/slurm.conf /etc/slurm/slurmdbd.conf")
+    assert lab.host(HOST).run("runuser -u alice -- timeout 60 scontrol token").rc != 0
+    assert run(site(None)).changed == {}
+    assert failed_services(lab) == ""

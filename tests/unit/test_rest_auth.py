@@ -1,0 +1,250 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program slurm-rest-auth, asked over its socket as nginx asks it. The accounts are stand-ins."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import http.client
+import io
+import json
+import pwd
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.roles.slurmrestd.files import rest_auth
+
+KEY = b"k" * 64
+ACCOUNTS = {"root": 0, "toor": 0, "slurm": 64030, "alice": 5001, "dana": 5004, "erin": 5005}
+TODAY = int(time.time()) // 86400
+SHADOW = f"root:*:1::::::\nalice:!:1:0:99999:7:::\ndana:!$y$hash:1:0:99999:7::1:\nerin:!:1:0:99999:7::{TODAY + 1}:\n"
+
+
+def part(value: Any) -> str:
+    """A part of a token."""
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def token(key: bytes = KEY, header: Any = None, **claims: Any) -> str:
+    """A token as scontrol makes it."""
+    claims = {"exp": int(time.time()) + 600, "iat": int(time.time()), **claims}
+    signed = f"{part(header or {'alg': 'HS256', 'typ': 'JWT'})}.{part(claims)}"
+    return f"{signed}.{part(hmac.new(key, signed.encode(), hashlib.sha256).digest())}"
+
+
+class Connection(http.client.HTTPConnection):
+    """To a unix socket."""
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.host)
+
+
+Answer = tuple[int, str, str]
+"""The status, and the user or the reason, and the token."""
+
+
+class Program:
+    """The program."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def asked(self, *headers: tuple[str, str]) -> Answer:
+        """The answer to a request with these headers."""
+        connection = Connection(self.path, timeout=10)
+        connection.putrequest("GET", "/check")
+        for name, value in headers:
+            connection.putheader(name, value)
+        connection.endheaders()
+        found = connection.getresponse()
+        found.read()
+        connection.close()
+        said = found.headers["Reason"] or found.headers["X-SLURM-USER-NAME"] or ""
+        return found.status, said, found.headers["X-SLURM-USER-TOKEN"] or ""
+
+    def refused(self, value: str) -> tuple[int, str]:
+        """The status and the reason for a token that is refused."""
+        status, reason, sent = self.asked(("X-SLURM-USER-TOKEN", value))
+        assert sent == ""
+        return status, reason
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
+    shadow = tmp_path / "shadow"
+    shadow.write_text(SHADOW)
+    monkeypatch.setattr(rest_auth, "SHADOW", str(shadow))
+
+    def found(name: str) -> pwd.struct_passwd:
+        # A directory may not look at the case of letters.
+        return pwd.struct_passwd((name.lower(), "x", ACCOUNTS[name.lower()], 100, "", "/", "/bin/sh"))
+
+    monkeypatch.setattr(pwd, "getpwnam", found)
+    path = str(tmp_path / "socket")
+    with rest_auth.Server(path, KEY, "slurm") as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield Program(path)
+        server.shutdown()
+        thread.join()
+
+
+# -- who comes in ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{"sun": "alice"}, {"username": "alice"}, {"sun": "alice", "username": "root"}],
+    ids=["sun", "username", "sun is preferred, as in Slurm"],
+)
+def test_a_user_comes_in_and_the_checked_token_is_sent_on(program: Program, claims: dict[str, Any]) -> None:
+    found = token(**claims)
+    assert program.asked(("X-SLURM-USER-TOKEN", found)) == (204, "alice", found)
+    assert program.asked(("Authorization", f"Bearer {found}")) == (204, "alice", found)
+    assert program.asked(("X-SLURM-USER-TOKEN", found), ("X-SLURM-USER-NAME", "alice"))[0] == 204
+
+
+def test_an_account_that_expires_tomorrow_is_no_suspended_one(program: Program) -> None:
+    assert program.asked(("X-SLURM-USER-TOKEN", token(sun="erin")))[:2] == (204, "erin")
+
+
+def test_a_user_who_is_suspended_now_is_refused_by_the_next_request(program: Program) -> None:
+    good = token(sun="alice")
+    assert program.asked(("X-SLURM-USER-TOKEN", good))[0] == 204
+    Path(rest_auth.SHADOW).write_text(SHADOW.replace("alice:!:1:0:99999:7:::", "alice:!:1:0:99999:7::1:"))
+    assert program.refused(good) == (403, "the account of the token's user is suspended or has expired")
+
+
+# -- who does not ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["root", "toor", "slurm"])
+def test_a_token_that_may_act_as_anybody_is_refused(program: Program, name: str) -> None:
+    why = "tokens of root and SlurmUser are refused, since they may act as anybody"
+    assert program.refused(token(sun=name)) == (403, why)
+    assert program.refused(token(username=name)) == (403, why)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("dana", "the account of the token's user is suspended or has expired"),
+        ("nobody-here", "the user of the token has no account here"),
+        ("0", "the user of the token has no account here"),
+        ("al\0ice", "the user of the token has no account here"),
+        ("ALICE", "the user of the token has another name here"),
+        ("ROOT", "the user of the token has another name here"),
+    ],
+)
+def test_users_who_may_not_come_in(program: Program, name: str, why: str) -> None:
+    assert program.refused(token(sun=name)) == (403, why)
+
+
+def test_a_token_of_another_key_or_with_another_content_is_refused(program: Program) -> None:
+    why = (401, "the token was not made by this cluster, or its key was replaced")
+    header, claims, signature = token(sun="alice").split(".")
+    assert program.refused(token(key=b"o" * 64, sun="alice")) == why
+    assert program.refused(f"{header}.{part({'sun': 'erin', 'exp': 2**40})}.{signature}") == why
+    assert program.refused(f"{part({'alg': 'HS256'})}.{claims}.{signature}") == why
+    assert program.refused(f"{header}.{claims}.{signature[:-4]}") == why
+
+
+@pytest.mark.parametrize("algorithm", ["none", "None", "hs256", "RS256", "HS384", None, ["HS256"]])
+def test_no_other_algorithm_is_taken(program: Program, algorithm: Any) -> None:
+    signed = token(header={"alg": algorithm}, sun="alice")
+    assert program.refused(signed) == (401, "the token is not signed with HS256")
+    assert program.refused(signed.rpartition(".")[0] + ".")[0] == 401
+
+
+@pytest.mark.parametrize("end", [1, int(time.time()) - 1, "9999999999", None, 1e300, 2.0**40])
+def test_a_token_that_has_expired_or_has_no_end_is_refused(program: Program, end: Any) -> None:
+    assert program.refused(token(sun="alice", exp=end)) == (401, "the token has expired")
+
+
+@pytest.mark.parametrize("claims", [{}, {"sun": ""}, {"sun": 0}, {"sun": None, "username": "alice"}, {"name": "alice"}])
+def test_a_token_without_a_user_is_refused(program: Program, claims: dict[str, Any]) -> None:
+    assert program.refused(token(**claims)) == (401, "the token names no user")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ".",
+        "..",
+        "a.b",
+        "a.b.c.d",
+        "****.b.c",
+        "a.b.c",
+        f"{part([])}.{part([])}.{part(b'x')}",
+        f"{part(b'[' * 2999)}.b.c",
+    ],
+)
+def test_what_is_no_token_is_refused(program: Program, text: str) -> None:
+    assert program.refused(text) == (401, "this is no token")
+
+
+def test_an_oversized_token_is_refused_and_so_is_a_header_beyond_those_of_http(program: Program) -> None:
+    assert program.refused("x" * 4097) == (401, "the token has more than 4096 characters")
+    assert program.asked(("X-SLURM-USER-TOKEN", "x" * 70000))[0] == 431
+    assert program.asked(("X-SLURM-USER-TOKEN", token(sun="alice")))[0] == 204, "the program goes on"
+
+
+def test_a_request_has_one_token_and_names_no_other_user(program: Program) -> None:
+    mine, other = token(sun="alice"), token(sun="erin")
+    several = (401, "the request has several tokens", "")
+    assert program.asked(("X-SLURM-USER-TOKEN", mine), ("X-SLURM-USER-TOKEN", other)) == several
+    assert program.asked(("X-SLURM-USER-TOKEN", mine), ("Authorization", f"Bearer {other}")) == several
+    assert program.asked()[:2] == (
+        401,
+        "the request has no token, in the header X-SLURM-USER-TOKEN or as Authorization: Bearer TOKEN",
+    )
+    assert program.asked(("Authorization", f"Basic {mine}"))[:2] == (
+        401,
+        "the header Authorization is not Bearer TOKEN",
+    )
+    for names in (("erin",), ("alice", "erin")):
+        headers = [("X-SLURM-USER-NAME", name) for name in names]
+        why = "the header X-SLURM-USER-NAME names another user than the token"
+        assert program.asked(("X-SLURM-USER-TOKEN", mine), *headers) == (401, why, "")
+
+
+def test_nobody_comes_in_while_the_accounts_cannot_be_read(program: Program) -> None:
+    Path(rest_auth.SHADOW).unlink()
+    with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
+        program.asked(("X-SLURM-USER-TOKEN", token(sun="alice")))
+
+
+# -- its start ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_program_does_not_start_with_a_short_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"k" * 31)))
+    with pytest.raises(SystemExit, match="the key has 31 bytes, allowed: 32 or more"):
+        rest_auth.main(str(tmp_path / "socket"), "slurm")
+
+
+def test_no_reason_has_a_token(capsys: pytest.CaptureFixture[str], program: Program) -> None:
+    secret = token(key=b"o" * 64, sun="alice")
+    program.refused(secret)
+    said = capsys.readouterr()
+    assert said.err == "refused: the token was not made by this cluster, or its key was replaced\n"
+    assert said.out == ""
+
+
+def test_headers_are_compared_without_case() -> None:
+    headers = Message()
+    headers["x-slurm-user-token"] = "t"
+    assert rest_auth.token_in(headers) == "t"
