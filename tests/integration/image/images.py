@@ -87,22 +87,30 @@ def cluster_key(lab: Lab) -> bytes:
     return Path(lab.inventory.parent, "secrets", lab.cluster["name"], "munge.key").read_bytes()
 
 
+def addresses(lab: Lab) -> dict[str, str]:
+    """The addresses of the nodes in the cluster file."""
+    return dict(zip(lab.nodes, expand(lab.cluster["nodes"][0]["address"])))
+
+
+def boot_files(key: bytes) -> dict[str, tuple[bytes, int]]:
+    """What cloud-init would write below /etc: the key of the administrator, and the munge key if one is given."""
+    files = {"ssh/authorized_keys.d/admin": ((ROOT / ".lab/id_ed25519.pub").read_bytes(), 0o644)}
+    return {**files, "munge/munge.key": (key, 0o400)} if key else files
+
+
 def boot(lab: Lab, image: str, host: str, key: bytes, address: str = "") -> str:
     """Start a host of the cluster file, or another one, from an image, with the flags of the lab's hosts.
 
-    What cloud-init would write is there before its first boot: its name, its address, the key of the administrator, and
-    the munge key if one is given. Returns the name of its container.
+    What cloud-init would write is there before its first boot: its name, its address, and `boot_files`. Returns the
+    name of its container.
     """
     given = json.loads(podman("inspect", container(lab.controller)))[0]["Config"]["CreateCommand"]
     own = ("--name", "--hostname", "--ip", "--mac-address", "--label", "--volume", "--detach")
     kept = [word for word in given[2:-1] if not word.startswith(own)]
-    address = address or dict(zip(lab.nodes, expand(lab.cluster["nodes"][0]["address"])))[host]
+    address = address or addresses(lab)[host]
     name = container(host)
     podman("create", *kept, "--no-hosts", f"--name={name}", f"--hostname={host}", f"--ip={address}", image)
-    files = {"ssh/authorized_keys.d/admin": ((ROOT / ".lab/id_ed25519.pub").read_bytes(), 0o644)}
-    if key:
-        files["munge/munge.key"] = (key, 0o400)
-    subprocess.run(["podman", "cp", "-", f"{name}:/etc"], input=archive(files), check=True)
+    subprocess.run(["podman", "cp", "-", f"{name}:/etc"], input=archive(boot_files(key)), check=True)
     podman("start", name)
     return str(name)
 
