@@ -22,6 +22,7 @@ sys.path[:0] = [str(INTEGRATION), str(INTEGRATION / "image")]
 from images import NODES, bare_image, bare_tree, boot, cluster_key, power_off  # noqa: E402
 from lab import Lab, Run, podman  # noqa: E402
 
+UNTIL_SSH = "until systemctl is-active --quiet ssh.service; do sleep 0.2; done"
 IMAGE = "localhost/gpucluster-lab-node-image"
 
 
@@ -58,7 +59,7 @@ def main() -> None:
         power_off(*lab.nodes)
         with timed("bare hosts and site.yml"):
             for node in lab.nodes:
-                boot(lab, bare_image(lab), node, b"")
+                podman("exec", boot(lab, bare_image(lab), node, b""), "sh", "-c", UNTIL_SSH)
             succeed(lab.playbook("site", "--skip-tags=validate", *NODES))
             for node in lab.nodes:
                 lab.wait_until_idle(lab.controller, node)
