@@ -281,7 +281,7 @@ def exporter_settings(host: RunHost, cluster: MeasuredCluster) -> dict[str, Any]
         ROLE,
         "exporter.conf.j2",
         # An image has no address yet: site.yml opens the port to the cluster.
-        listen=f"localhost:{NODE_EXPORTER}" if image.builds(host) else listen(cluster, host.name, NODE_EXPORTER),
+        listen=f"127.0.0.1:{NODE_EXPORTER}" if image.builds(host) else listen(cluster, host.name, NODE_EXPORTER),
         textfiles=TEXTFILES,
         units="|".join(daemons(cluster, host.name)),
         unused=UNUSED_COLLECTORS,

@@ -16,6 +16,7 @@ from images import addresses, archive, bare_tree, boot_files, cluster_key, power
 from lab import Lab, container, podman
 
 TAP = "lab-image"
+EXTRACT = ["tar", "--extract", "--numeric-owner"]
 PACKAGES = "linux-image-cloud-amd64 initramfs-tools"
 MEMORY = "2304"  # MiB: more than the node has in the cluster file
 
@@ -34,9 +35,9 @@ def disk(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
         run = tree.build()
         assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
         with subprocess.Popen(["podman", "export", tree.name], stdout=subprocess.PIPE) as export:
-            subprocess.run(["tar", "--extract", f"--directory={root}"], stdin=export.stdout, check=True)
+            subprocess.run([*EXTRACT, f"--directory={root}"], stdin=export.stdout, check=True)
     files = archive(boot_files(cluster_key(lab)))
-    subprocess.run(["tar", "--extract", f"--directory={root}/etc"], input=files, check=True)
+    subprocess.run([*EXTRACT, f"--directory={root}/etc"], input=files, check=True)
     for name in ("vmlinuz", "initrd.img"):
         (kernel,) = (root / "boot").glob(f"{name}-*")
         kernel.rename(directory / name)
