@@ -17,7 +17,18 @@ from plain_host import cluster
 ROOT = Path(__file__).parents[2]
 CLEANUP = remove_nodes.cleanup(cluster()["n1"])
 
-SERVERS = ("backup", "mariadb", "nfs_server", "registry", "report", "slurm_report", "slurmctld", "slurmdbd")
+SERVERS = (
+    "backup",
+    "mariadb",
+    "nfs_server",
+    "registry",
+    "report",
+    "rest",
+    "slurm_report",
+    "slurmctld",
+    "slurmdbd",
+    "slurmrestd",
+)
 """Roles of hosts that cannot leave, and the names of their rules."""
 
 STAYS = (
