@@ -16,7 +16,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MARIADB_SOCKET
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 
@@ -34,7 +33,7 @@ QUESTIONS = {
         "SELECT user AS user, host AS host FROM mysql.user "
         f"WHERE is_role = 'N' AND (user = '' OR (user = 'root' AND host NOT IN {LOCAL}))"
     ),
-    "test_database": "SELECT schema_name AS name FROM information_schema.schemata WHERE schema_name = 'test'",
+    "test_databases": "SELECT schema_name AS name FROM information_schema.schemata WHERE schema_name = 'test'",
     "powerful_users": (
         "SELECT CONCAT(user, '@', host) AS message FROM mysql.user "
         f"WHERE is_role = 'N' AND super_priv = 'Y' AND user NOT IN ('', 'root') AND host NOT IN {LOCAL}"
@@ -83,7 +82,7 @@ class MariadbFindings:
 
     insecure_users: list[dict[str, str]]
     """Each with user and host."""
-    test_database: bool
+    test_databases: list[str]
     powerful_users: list[str]
     growth: list[str]
     overridden: list[str]
@@ -114,13 +113,12 @@ def lacks_package(host: RunHost) -> bool:
 
 
 def can_be_asked(host: RunHost) -> bool:
-    """Whether modules can ask MariaDB: in check mode, the host may lack what they need, or MariaDB may not run yet."""
-    runs = MARIADB_SOCKET in host.facts["paths"]
-    return not host.check_mode or (runs and has_package(host, *DISTRIBUTION_PACKAGES["mariadb"]))
+    """Whether modules can ask MariaDB: in check mode, it may not be there or not run yet."""
+    return not host.check_mode or (MARIADB_SOCKET in host.facts["paths"] and not lacks_package(host))
 
 
 def socket(_host: RunHost) -> str:
-    """Where the modules of community.mysql reach MariaDB as root."""
+    """Where modules reach MariaDB as root."""
     return MARIADB_SOCKET
 
 
@@ -137,14 +135,14 @@ def questions(host: RunHost) -> list[str]:
 
 def findings(host: RunHost) -> MariadbFindings:
     """What the queries have found."""
-    rows = dict(zip(QUESTIONS, host["__mariadb_read"]["query_result"], strict=True))
+    rows = dict(zip(QUESTIONS, host["__mariadb_read"]["rows"], strict=True))
 
     def messages(*names: str) -> list[str]:
         return [row["message"] for name in names for row in rows[name]]
 
     return MariadbFindings(
         insecure_users=rows["insecure_users"],
-        test_database=bool(rows["test_database"]),
+        test_databases=[row["name"] for row in rows["test_databases"]],
         powerful_users=messages("powerful_users"),
         growth=messages("large", "slow"),
         overridden=messages("overridden"),

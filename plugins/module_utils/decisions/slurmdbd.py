@@ -155,15 +155,10 @@ def service(host: RunHost) -> SlurmdbdService:
     return SlurmdbdService(files, options_digest(files), wanted)
 
 
-def database_name(host: RunHost) -> str:
-    """The database, as slurmdbd.conf names it."""
-    return str((default_values(host) | host["slurmdbd_conf"])["StorageLoc"])
-
-
 def database(host: RunHost) -> SlurmdbdDatabase:
     """The database and its user, as slurmdbd.conf names them."""
     parameters = default_values(host) | host["slurmdbd_conf"]
-    return SlurmdbdDatabase(database_name(host), str(parameters["StorageUser"]), password(host))
+    return SlurmdbdDatabase(str(parameters["StorageLoc"]), str(parameters["StorageUser"]), password(host))
 
 
 def unpacked(host: RunHost) -> str:

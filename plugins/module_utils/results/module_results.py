@@ -228,6 +228,12 @@ class ConversionResult(Result):
     remarks: Lines
 
 
+class DatabaseResult(ShownResult):
+    """The result of slurm_database."""
+
+    rows: Annotated[list[Annotated[list[dict[Word, Text]], Most(MANY)]], Most(64)]
+
+
 class Clock(TypedDict):
     """The clock of a host."""
 
@@ -507,6 +513,7 @@ RESULTS: dict[str, type[Any]] = {
     "slurm_config": ConfigResult,
     "slurm_configuration_info": ConfigurationInfo,
     "slurm_conversion": ConversionResult,
+    "slurm_database": DatabaseResult,
     "slurm_files": FilesResult,
     "slurm_firewall": FirewallResult,
     "slurm_hardware_facts": HardwareResult,

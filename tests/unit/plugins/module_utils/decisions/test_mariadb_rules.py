@@ -52,12 +52,12 @@ def test_a_host_that_this_run_has_prepared_is_compared() -> None:
     assert not mariadb.service(host.set(group_names=["slurm_needs_preparation"])).unchanged
 
 
-def test_a_check_asks_mariadb_only_if_the_host_has_what_the_modules_need() -> None:
-    host = database().say(packages={"mariadb-server": "1"}, paths={MARIADB_SOCKET: "mysql:mysql 0777"})
+def test_a_check_asks_mariadb_only_if_it_is_there_and_runs() -> None:
+    host = database().say(packages={}, paths={MARIADB_SOCKET: "mysql:mysql 0777"})
     assert mariadb.can_be_asked(host)
     host.set(ansible_check_mode=True)
     assert not mariadb.can_be_asked(host)
-    assert mariadb.can_be_asked(host.say(packages={"mariadb-server": "1", "python3-pymysql": "1"}))
+    assert mariadb.can_be_asked(host.say(packages={"mariadb-server": "1"}))
     assert not mariadb.can_be_asked(host.say(paths={})), "it is installed, and does not run"
 
 
@@ -72,11 +72,11 @@ def test_variables_have_the_names_that_mariadb_shows() -> None:
 
 def test_answers_belong_to_their_questions() -> None:
     rows: list[list[dict[str, str]]] = [[] for _question in mariadb.QUESTIONS]
-    host = database(__mariadb_read={"query_result": rows})
+    host = database(__mariadb_read={"rows": rows})
     nothing = mariadb.findings(host)
-    assert (nothing.insecure_users, nothing.test_database, nothing.growth) == ([], False, [])
+    assert (nothing.insecure_users, nothing.test_databases, nothing.growth) == ([], [], [])
     rows[:] = [[{"user": "", "host": "h"}], [{"name": "test"}], *([{"message": text}] for text in "abcd")]
-    found = mariadb.findings(host.set(__mariadb_read={"query_result": rows}))
+    found = mariadb.findings(host.set(__mariadb_read={"rows": rows}))
     assert found.insecure_users == [{"user": "", "host": "h"}]
-    assert found.test_database
+    assert found.test_databases == ["test"]
     assert (found.powerful_users, found.growth, found.overridden) == (["a"], ["b", "c"], ["d"])

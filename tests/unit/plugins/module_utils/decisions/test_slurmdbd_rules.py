@@ -48,7 +48,7 @@ def test_values_of_the_site_win() -> None:
     assert "PrivateData=accounts,events,jobs,reservations,usage,users" in text
     assert "Include" not in text, "the template has it"
     assert "/etc/slurm/slurmdbd_storage.conf" in text
-    assert (slurmdbd.database_name(host), slurmdbd.database(host).user) == ("mine", "slurm")
+    assert (slurmdbd.database(host).name, slurmdbd.database(host).user) == ("mine", "slurm")
 
 
 def test_the_next_release_has_its_own_directory_of_pid_files() -> None:

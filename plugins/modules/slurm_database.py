@@ -1,0 +1,174 @@
+#!/usr/bin/python
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_database
+short_description: Databases and users of the MariaDB on this host
+version_added: 0.2.0
+description:
+  - Asks MariaDB by its own client, as root through the socket. No package of Python is needed.
+  - A password is neither on a command line nor in a statement. MariaDB gets its hash (C(mysql_native_password)).
+options:
+  socket:
+    description: MariaDB's socket.
+    type: path
+    default: /run/mysqld/mysqld.sock
+  name:
+    description: A database to make, if it does not exist.
+    type: str
+  user:
+    description:
+      - The user who has all rights to the database O(name) and no others, and logs in on this host alone.
+    type: str
+  password:
+    description: The password of O(user).
+    type: str
+  absent_databases:
+    description: Databases to remove, with their content.
+    type: list
+    elements: str
+    default: []
+  absent_users:
+    description: Users to remove.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      user:
+        description: Name of the user; empty for the anonymous one.
+        type: str
+        required: true
+      host:
+        description: From where the user comes.
+        type: str
+        required: true
+  queries:
+    description: Queries, each with a name for every column. They are asked in check mode as well, and change nothing.
+    type: list
+    elements: str
+    default: []
+extends_documentation_fragment: [gpucluster.slurm.changing]
+"""
+
+EXAMPLES = r"""
+- name: Make slurmdbd's database and its user
+  gpucluster.slurm.slurm_database:
+    name: slurm_acct_db
+    user: slurm
+    password: "{{ vaulted_password }}"
+
+- name: Remove an anonymous user, and read the databases
+  gpucluster.slurm.slurm_database:
+    absent_users:
+      - {user: "", host: "%"}
+    queries: [SELECT schema_name AS name FROM information_schema.schemata]
+"""
+
+RETURN = r"""
+rows:
+  description: The rows of each query in O(queries), as dictionaries of texts.
+  type: list
+  elements: list
+  returned: always
+  sample: [[{name: slurm_acct_db}]]
+"""
+
+from typing import TYPE_CHECKING
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.mariadb_client import (
+    LOCAL,
+    Mariadb,
+    account,
+    identifier,
+    password_hash,
+    surplus,
+    wanted_grant,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import NAMES, REQUIRED_TEXT, run_module
+
+if TYPE_CHECKING:
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import DatabaseResult
+
+Change = tuple[str, str, str]
+"""What is there before and after it, as the diff has them, and the statement."""
+
+
+def database_changes(mariadb: Mariadb, name: str) -> list[Change]:
+    """What makes the database."""
+    if mariadb.has_database(name):
+        return []
+    return [("", f"database {name}\n", f"CREATE DATABASE {identifier(name)}")]
+
+
+def user_changes(mariadb: Mariadb, user: str, password: str, name: str) -> list[Change]:
+    """What gives the user this password, and the rights to the database alone."""
+    shown, who = f"user {user}@{LOCAL}", account(user, LOCAL)
+    by_hash = f"IDENTIFIED BY PASSWORD '{password_hash(password)}'"
+    found = []
+    if not mariadb.has_user(user, LOCAL):
+        found.append(("", f"{shown}\n", f"CREATE USER {who} {by_hash}"))
+    elif not mariadb.takes(user, password):
+        found.append((f"{shown}, another password\n", f"{shown}\n", f"ALTER USER {who} {by_hash}"))
+    grants = mariadb.grants(user)
+    if not any(grant.startswith(wanted_grant(name)) for grant in grants):
+        found.append(("", f"{shown}: all rights to {name}\n", f"{wanted_grant(name)}{who}"))
+    return found + [(f"{shown}: {more}\n", "", f"REVOKE {more} FROM {who}") for more in surplus(grants, name)]
+
+
+def plan(module: AnsibleModule, mariadb: Mariadb) -> list[Change]:
+    """All changes, in order."""
+    params = module.params
+    surplus_databases = [name for name in params["absent_databases"] if mariadb.has_database(name)]
+    found = [(f"database {name}\n", "", f"DROP DATABASE {identifier(name)}") for name in surplus_databases]
+    for one in params["absent_users"]:
+        if mariadb.has_user(one["user"], one["host"]):
+            shown = f"user '{one['user']}'@'{one['host']}'\n"
+            found.append((shown, "", f"DROP USER {account(one['user'], one['host'])}"))
+    if params["name"]:
+        found += database_changes(mariadb, params["name"])
+    if params["user"]:
+        found += user_changes(mariadb, params["user"], params["password"], params["name"])
+    return found
+
+
+def change(module: AnsibleModule) -> DatabaseResult:
+    """Make the changes, and answer the queries. Raises MariadbError."""
+    mariadb = Mariadb(module.params["socket"])
+    changes = plan(module, mariadb)
+    if not module.check_mode:
+        for _before, _after, statement in changes:
+            mariadb.ask(statement)
+    return {
+        "changed": bool(changes),
+        "rows": [mariadb.ask(query) for query in module.params["queries"]],
+        "diff": [{"before": before, "after": after} for before, after, _statement in changes],
+    }
+
+
+ARGUMENTS = {
+    "socket": {"type": "path", "default": "/run/mysqld/mysqld.sock"},
+    "name": {"type": "str"},
+    "user": {"type": "str"},
+    "password": {"type": "str", "no_log": True},
+    "absent_databases": NAMES,
+    "absent_users": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {"user": REQUIRED_TEXT, "host": REQUIRED_TEXT},
+    },
+    "queries": NAMES,
+}
+
+
+def main() -> None:
+    run_module(change, ARGUMENTS, required_together=[("user", "password")], required_by={"user": "name"})
+
+
+if __name__ == "__main__":
+    main()
