@@ -125,6 +125,8 @@ def test_a_cluster_file_from_hosts(tmp_path: Path) -> None:
     assert json.loads(Path(schema).read_text()) == SCHEMA
     assert "# busy is left out: belongs to another cluster" in text
     assert not there.asked("n1", "slurm_packages")
+    assert "secrets/" in (there.directory / ".gitignore").read_text()
+    assert (there.directory / "ansible.cfg").read_text() == "", "it was there"
     # The file is never written again.
     there.written.write_text("mine")
     assert "exists already and is not overwritten" in run(there)

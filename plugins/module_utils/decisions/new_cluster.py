@@ -8,12 +8,13 @@ The hosts are those of any inventory: they have no variables of a cluster.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTIONS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import COLLECTION
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import COLLECTION, role_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes import first_cluster_file
 
@@ -26,6 +27,9 @@ RESULTS = (
 )
 """What is known about a host: its address in the inventory, and the registered results of the tasks in gather.yml."""
 
+USER = re.compile("[a-z_][a-z0-9_.-]*")
+
+VARIABLES = "group_vars/slurm_cluster.yml"
 
 CONNECTION = re.compile(r"ansible_(?:user|port|password|connection|python_interpreter|(?:become|ssh)_(?!host_key)\w+)")
 """Variables of an inventory by which Ansible reaches a host, and which a cluster file does not have."""
@@ -53,6 +57,43 @@ def file(host: RunHost) -> str:
     return f"{host['new_cluster_dir']}/{host['new_cluster_name']}.cluster.yml"
 
 
+def connection(host: RunHost) -> tuple[dict[str, Any], list[str]]:
+    """How Ansible reaches all hosts alike, as variables; and the names of those that are left to a person.
+
+    These differ between the hosts, are secret, or have a template. The user is the one of the new hosts, since the
+    command line or ssh's own configuration may have named them.
+    """
+    hosts = [host.of(name) for name in inventory_hosts(host)]
+    found: dict[str, list[Any]] = {}
+    for one in hosts:
+        user = str((one.get("__new_cluster_user") or {}).get("stdout", ""))
+        values = {"ansible_user": user} if USER.fullmatch(user) else {}
+        values |= {name: one[name] for name in one if CONNECTION.fullmatch(name)}
+        for name, value in values.items():
+            found.setdefault(name, []).append(value)
+    alike = {
+        name: values[0]
+        for name, values in found.items()
+        if values == values[:1] * len(hosts) and not re.search("pass|{{", f"{name} {values[0]}")
+    }
+    return alike, sorted({*found} - {*alike})
+
+
+def settings(host: RunHost) -> dict[str, str]:
+    """Texts of the files that runs need next to the cluster file, by their names there."""
+    alike, _left = connection(host)
+    lines = [
+        "---",
+        "# How Ansible reaches the hosts.",
+        *(f"{name}: {json.dumps(alike[name])}" for name in sorted(alike)),
+    ]
+    return {
+        "ansible.cfg": role_file("new_cluster", "ansible.cfg"),
+        ".gitignore": role_file("new_cluster", "gitignore"),
+        VARIABLES: "\n".join([*lines, ""]),
+    }
+
+
 def next_commands(host: RunHost) -> list[str]:
     """What a person does with the cluster file, in lines."""
     return list_next_commands(host, file(host))
@@ -60,9 +101,8 @@ def next_commands(host: RunHost) -> list[str]:
 
 def list_next_commands(host: RunHost, path: str) -> list[str]:
     """What a person does with a cluster file that was written from an inventory of hosts, in lines."""
-    hosts = [host.of(name) for name in inventory_hosts(host)]
-    names = sorted({name for one in hosts for name in one if CONNECTION.fullmatch(name)})
-    place = f"{os.path.dirname(path)}/group_vars/slurm_cluster.yml"
+    _alike, names = connection(host)
+    place = f"{os.path.dirname(path)}/{VARIABLES}"
     return [
         f"Read {path}, then:",
         *(

@@ -64,6 +64,30 @@ def test_variables_of_connections_have_a_place(tmp_path: Path) -> None:
     ]
 
 
+def variables(host: PlainHost) -> str:
+    """The lines of the variables that are written, without the comment."""
+    return new_cluster.settings(host)["group_vars/slurm_cluster.yml"].partition("hosts.\n")[2]
+
+
+def test_what_is_alike_for_all_hosts_is_written(tmp_path: Path) -> None:
+    host = control_host(tmp_path)
+    for name in ("a", "b"):
+        host.of(name).set(ansible_port=2222, ansible_become_password="x", __new_cluster_user={"stdout": "admin"})
+    host.of("a").set(ansible_ssh_private_key_file="a.key")
+    assert variables(host) == 'ansible_port: 2222\nansible_user: "admin"\n'
+    left = "Write ansible_become_password, ansible_ssh_private_key_file of your inventory into "
+    assert new_cluster.next_commands(host)[1].startswith(left)
+    assert {"ansible.cfg", ".gitignore"} < {*new_cluster.settings(host)}
+
+
+def test_the_inventorys_user_wins_and_no_text_of_a_host_is_a_template(tmp_path: Path) -> None:
+    host = control_host(tmp_path, ("a",))
+    host.of("a").set(__new_cluster_user={"stdout": "{{ lookup('pipe', 'id') }}"}, ansible_ssh_common_args="{{ x }}")
+    assert variables(host) == ""
+    host.of("a").set(__new_cluster_user={"stdout": "admin"}, ansible_user="root")
+    assert variables(host) == 'ansible_user: "root"\n'
+
+
 def test_a_cluster_file_is_not_written_again(tmp_path: Path) -> None:
     (tmp_path / "x.cluster.yml").write_text("")
     (line,) = new_cluster.objections(control_host(tmp_path))
