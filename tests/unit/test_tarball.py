@@ -52,6 +52,8 @@ LEFT_BEHIND = (
     ".venv-new/bin/activate",
     "plugins/modules/__pycache__/slurm_node.cpython-311.pyc",
     "gpucluster-slurm-0.0.1.tar.gz",
+    "gpucluster-slurm-0.0.1.cdx.json",
+    "gpucluster-slurm-0.0.1.sha256",
 )
 """Files that runs and tests leave in a checkout."""
 
