@@ -33,7 +33,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> subprocess.Complet
     """A command with the collection's tools in its PATH."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     names = {f"GIT_{who}_{what}": "nobody@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    environment = {**os.environ, **names, "PATH": path, **variables}
+    environment = {**os.environ, **names, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1", **variables}
     return subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True)
 
 
@@ -46,6 +46,14 @@ def git(clone: Path, *words: str) -> str:
 
 def release(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return run(sys.executable, "tests/tools/release", *words, cwd=clone)
+
+
+def commit_fragment(clone: Path, text: str) -> None:
+    """Commit one fragment of the changelog."""
+    (clone / "changelogs/fragments").mkdir(exist_ok=True)
+    (clone / "changelogs/fragments/next.yml").write_text(text)
+    git(clone, "add", "--all")
+    git(clone, "commit", "--quiet", "--message", "A change")
 
 
 def state(clone: Path) -> str:
@@ -96,7 +104,8 @@ def collections_with_the_release(released: Path, tmp_path_factory: pytest.TempPa
         (["1.0.0", "http://example.org/x"], "REPOSITORY: found 'http://example.org/x'; allowed: "),
         (["1.0.0", f"{REPOSITORY}.git"], f"REPOSITORY: found '{REPOSITORY}.git'; allowed: "),
         (["1.0.0", f"{REPOSITORY}/"], f"REPOSITORY: found '{REPOSITORY}/'; allowed: "),
-        (["1.0", REPOSITORY], "VERSION: found '1.0', allowed: three numbers, such as make release VERSION=1.2.3"),
+        (["", REPOSITORY], "VERSION: found '', allowed: three numbers, such as make release VERSION=1.2.3"),
+        (["v1.0.0", REPOSITORY], "VERSION: found 'v1.0.0', allowed: three numbers, such as make release VERSION=1.2.3"),
         (["0.0.1", REPOSITORY], "version 0.0.1 is lower than 0.1.0 in galaxy.yml"),
     ],
 )
@@ -107,6 +116,14 @@ def test_it_is_refused_and_changes_nothing(clone: Path, words: list[str], expect
     assert refused.stderr.startswith(expected)
     assert len(refused.stderr.splitlines()) == 1
     assert state(clone) == before
+
+
+def test_changes_that_are_not_committed_are_refused(clone: Path) -> None:
+    (clone / "stray").touch()
+    refused = release(clone, "1.0.0", REPOSITORY)
+    (clone / "stray").unlink()
+    assert refused.returncode == 1
+    assert refused.stderr == "the tree has changes that are not committed (git status)\n"
 
 
 def test_what_galaxy_importer_refuses_is_not_released(clone: Path) -> None:
@@ -125,12 +142,19 @@ def test_what_galaxy_importer_refuses_is_not_released(clone: Path) -> None:
 
 def test_the_release_is_one_commit_with_a_tag_and_three_files(released: Path) -> None:
     assert git(released, "log", "--format=%s").splitlines() == ["Release 1.0.0", "The checkout"]
+    assert git(released, "cat-file", "-t", "1.0.0") == "tag\n"
     assert git(released, "rev-parse", "1.0.0^{commit}") == git(released, "rev-parse", "HEAD")
     assert git(released, "status", "--porcelain") == ""
     assert sorted(path.name for path in released.glob("gpucluster-slurm-*")) == FILES
     changelog = yaml.safe_load((released / "changelogs/changelog.yaml").read_text())
     assert list(changelog["releases"]) == ["1.0.0"]
-    assert list((released / "changelogs/fragments").glob("*.yml")) == []
+    assert "v1.0.0\n======\n" in (released / "CHANGELOG.rst").read_text()
+    assert not (released / "changelogs/fragments").exists()
+
+
+def test_the_files_that_it_writes_pass_the_linters(released: Path) -> None:
+    linted = run("yamllint", "--strict", "changelogs", "galaxy.yml", cwd=released)
+    assert (linted.returncode, linted.stdout) == (0, "")
 
 
 def test_the_links_follow_from_the_repository(released: Path) -> None:
@@ -194,10 +218,23 @@ def test_it_works_with_the_folders_alone_that_a_collection_may_use(installed: Pa
     assert Path(schema).is_file()
 
 
+def test_a_version_is_released_once(released: Path) -> None:
+    assert release(released, "1.0.0").stderr == "the tag 1.0.0 is there already\n"
+    git(released, "tag", "--delete", "1.0.0")
+    assert release(released, "1.0.0").stderr == "version 1.0.0 is not higher than 1.0.0, which is released\n"
+
+
+def test_a_step_that_fails_leaves_the_branch_as_it_was(released: Path) -> None:
+    commit_fragment(released, "nonsense: [x]\n")
+    before = state(released)
+    failed = release(released, "1.0.1")
+    assert (failed.returncode, failed.stderr.splitlines()[-1]) == (1, "The branch is as it was.")
+    assert state(released) == before
+    assert len(git(released, "worktree", "list").splitlines()) == 1
+
+
 def test_the_next_release_keeps_the_repository(released: Path) -> None:
-    (released / "changelogs/fragments/next.yml").write_text("bugfixes: [A fix.]\n")
-    git(released, "add", "--all")
-    git(released, "commit", "--quiet", "--message", "A fix")
+    commit_fragment(released, "bugfixes: [A fix.]\n")
     made = release(released, "1.0.1")
     assert made.returncode == 0, made.stderr
     galaxy = yaml.safe_load((released / "galaxy.yml").read_text())

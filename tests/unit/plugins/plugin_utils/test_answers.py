@@ -46,7 +46,7 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import (
 from strange_input import limits
 from sysfs import Gpu, Machine
 
-MODULES = Path(__file__).parents[5] / "plugins/modules"
+MODULES = Path(__file__).parents[4] / "plugins/modules"
 Path_ = tuple[Any, ...]
 TEMPLATE = "{{ lookup('pipe', 'touch /tmp/owned') }}"
 
