@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -187,7 +189,9 @@ def test_anybody_can_build_the_same_tarball_from_the_tag(released: Path, tmp_pat
 
 
 def test_the_sbom_names_the_tarball_and_what_it_needs(released: Path) -> None:
-    sbom = json.loads((released / f"{NAME}.cdx.json").read_text())
+    text = (released / f"{NAME}.cdx.json").read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    sbom = json.loads(text)
     about = sbom["metadata"]["component"]
     assert (sbom["bomFormat"], about["name"], about["version"]) == ("CycloneDX", "gpucluster.slurm", "1.0.0")
     assert about["hashes"][0]["content"] in (released / f"{NAME}.sha256").read_text()
