@@ -36,7 +36,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> subprocess.Complet
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     names = {f"GIT_{who}_{what}": "nobody@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     environment = {**os.environ, **names, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1", **variables}
-    return subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True)
+    return subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
 def git(clone: Path, *words: str) -> str:
