@@ -34,11 +34,11 @@ all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecu
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-accept molecule-remove molecule-prologs \
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
   molecule-metrics 'molecule-rest molecule-rest-26.05' molecule-gpu-use molecule-image device dashboard-types \
-  'sanity sanity-rest' \
+  'sanity sanity-rest sanity-hosts' core-2.20 galaxy \
   $(filter-out molecule-default sanity,$(test-lanes))
 
 help: ## show this list
-	@awk -F ':[^#]*## ' '/^## /{print "\n" substr($$0, 4)} /^[a-z%-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':[^#]*## ' '/^## /{print "\n" substr($$0, 4)} /^[a-z][a-z0-9.%-]*:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ## Tests, from the shortest to the longest (docs/design/testing.md)
 
@@ -110,6 +110,18 @@ sanity: $(ready) ## run ansible-test sanity, with the newest ansible-core
 sanity-rest: $(ready) ## run the tests that sanity leaves out
 	tests/tools/sanity $(newest) $(rest:%=--test=%)
 
+# Modules and module_utils run there. README.md names this version, and ruff's target is the same.
+sanity-hosts: $(ready) ## compile and import the plugins with the oldest Python of hosts, 3.9
+	tests/tools/sanity $(newest) --python=3.9 --test=compile --test=import
+
+# The same tests as with .venv-new in stage unit, which has the oldest and the newest ansible-core.
+core-2.20: export PATH := $(CURDIR)/.venv-2.20/bin:$(PATH)
+core-2.20: $(ready) ## run the unit tests with ansible-core 2.20; needs Python 3.12
+	.venv-2.20/bin/pytest -q tests/unit -m 'not rare and not once'
+
+galaxy: $(ready) ## make a release in a clone, with galaxy-importer, and install it
+	pytest -q tests/galaxy
+
 unit: $(ready) ## run the unit tests, with each environment
 	@status=0; choice='not rare'; for environment in $(environments); do \
 	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit -m "$${TEST_MARKS:-$$choice}" || status=1; \
@@ -154,8 +166,8 @@ $(device-root): tests/device/build | $(ready)
 
 ## Other things
 
-release: $(ready) ## make changelog, version, commit, tag and tarball of VERSION=1.2.3; nothing is pushed
-	@tests/tools/release "$(VERSION)"
+release: $(ready) ## make a release of VERSION=1.2.3 REPOSITORY=https://...: commit, tag and files; nothing is pushed
+	@tests/tools/release "$(VERSION)" "$(REPOSITORY)"
 
 docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of defaults, causes, failures and alerts, and the dashboards
 	python tests/tools/key_files.py
@@ -212,4 +224,4 @@ page-pictures: $(ready) ## draw docs/report-*.png again: the page of clusters th
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest unit doc-lint device dashboard-types release docs benchmark demo picture dashboard-pictures page-pictures demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device dashboard-types release docs benchmark demo picture dashboard-pictures page-pictures demo-clean

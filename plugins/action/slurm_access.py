@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.gpucluster.slurm.plugins.action.image_options import ActionModule as Checked
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked
 
 NEW = {"ssh_args": "-o ControlMaster=no -o ControlPath=none", "reconnection_retries": 2}
 """Options of the connection plugin ssh for a connection that shares nothing with an open one. ssh takes the first

@@ -21,4 +21,4 @@ def import_rules() -> None:
     for path in sorted(directory.glob("*.py")):
         import_module(f"{PLUGINS}.module_utils.decisions.{path.stem}")
     import_module(f"{PLUGINS}.lookup.decision")
-    import_module(f"{PLUGINS}.module_utils.facts.answers")
+    import_module(f"{PLUGINS}.plugin_utils.answers")

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write inventory/cluster.schema.json, with which editors complete and check cluster files.
+"""Write roles/slurm/files/cluster.schema.json, with which editors complete and check cluster files.
 
 usage: python tests/tools/cluster_schema.py [--check]
 
@@ -59,7 +59,7 @@ from generated_files import run
 Schema = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
-FILE = ROOT / "inventory/cluster.schema.json"
+FILE = ROOT / "roles/slurm/files/cluster.schema.json"
 
 # -- texts -----------------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from jsonschema import Draft7Validator
 pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[2]
-FILE = ROOT / "inventory/cluster.schema.json"
+FILE = ROOT / "roles/slurm/files/cluster.schema.json"
 EXAMPLES = sorted(ROOT.glob("inventory/*/*.cluster.yml"))
 VALIDATOR = Draft7Validator(json.loads(FILE.read_text()))
 

@@ -94,3 +94,11 @@ def test_the_tasks_of_a_converged_node_are_counted_in_one_place() -> None:
     count = re.compile(r"\b(one|two|three|four|\d+)\s+remote\s+tasks?\b")
     naming = [path.relative_to(ROOT) for path in documents() if count.search(path.read_text())]
     assert naming == [Path("docs/design/decisions.md")]
+
+
+def test_the_oldest_python_of_hosts_is_tested() -> None:
+    """The README promises it, ruff checks the syntax for it, and stage sanity-hosts imports the plugins with it."""
+    readme, makefile, project = ((ROOT / name).read_text() for name in ("README.md", "Makefile", "pyproject.toml"))
+    (promised,) = re.findall(r"Each host needs\s+sshd, Python (3\.\d+) or later", readme)
+    assert f"--python={promised} --test=compile --test=import" in makefile
+    assert f'target-version = "py{promised.replace(".", "")}"' in project

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A commit, a push and a release: the hooks, the workflow and tests/tools/release."""
+"""A commit and a push: the hooks and the workflow."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from ansible.utils.display import Display
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-Git = Callable[..., str]
 
 
 def tracked() -> list[str]:
@@ -48,7 +46,7 @@ def lanes(tier: str) -> list[dict[str, Any]]:
 
 def test_only_a_newline_ends_a_line() -> None:
     """str.splitlines also ends lines at form feeds, U+0085 and U+2028, which users can put into comments and names."""
-    ansibles = "plugins/module_utils/facts/answers.py"  # Ansible makes stdout_lines in this way
+    ansibles = "plugins/plugin_utils/answers.py"  # Ansible makes stdout_lines in this way
     found = [path for path in tracked() if re.match(r"(plugins|roles|playbooks)/.*\.(py|j2|yml)$", path)]
     assert [path for path in found if path != ansibles and ".splitlines(" in (ROOT / path).read_text()] == []
 
@@ -196,88 +194,3 @@ def test_the_workflow_has_its_stages_from_the_makefile() -> None:
     # A tag of an action can be moved; a commit cannot.
     actions = re.findall(r"uses: (\S+)", text)
     assert [action for action in actions if not re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action)] == []
-
-
-# -- a release -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", name="checkout")
-def checkout_of_this_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with the files of this one, in one commit."""
-    checkout = tmp_path_factory.mktemp("release")
-    for name in tracked():
-        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, checkout / name)
-    for arguments in (
-        ["init", "--quiet"],
-        ["config", "user.name", "nobody"],
-        ["config", "user.email", "nobody@example.org"],
-        ["add", "--all"],
-        ["commit", "--quiet", "--message", "all of it"],
-    ):
-        subprocess.run(["git", *arguments], cwd=checkout, check=True)
-    return checkout
-
-
-@pytest.fixture
-def git(checkout: Path) -> Git:
-    """Run git in the repository, and return its output."""
-
-    def run(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, text=True, check=True).stdout
-
-    return run
-
-
-def release(checkout: Path, version: str) -> subprocess.CompletedProcess[str]:
-    """Run the tool."""
-    command = [sys.executable, str(checkout / "tests/tools/release"), version]
-    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.rare  # 20 s; a release is seldom made
-def test_releases(checkout: Path, git: Git) -> None:
-    """One is made, wrong versions and a dirty tree are refused, and a step that fails leaves the branch as it was."""
-    (before,) = git("rev-parse", "HEAD").split()
-    for version, expected in {
-        "": "found version '', allowed: three numbers",
-        "v1.2.3": "found version 'v1.2.3', allowed: three numbers",
-        "0.0.9": "version 0.0.9 is lower than 0.1.0 in galaxy.yml",
-    }.items():
-        refused = release(checkout, version)
-        assert (refused.returncode, expected in refused.stderr) == (1, True), refused.stderr
-    (checkout / "stray").touch()
-    assert "changes that are not committed" in release(checkout, "0.2.0").stderr
-    (checkout / "stray").unlink()
-    assert git("rev-parse", "HEAD").split() == [before]
-
-    done = release(checkout, "0.2.0")
-    assert done.returncode == 0, done.stderr
-    assert git("status", "--porcelain") == ""
-    assert git("log", "--format=%s") == "Release 0.2.0\nall of it\n"
-    assert git("cat-file", "-t", "0.2.0") == "tag\n"
-    assert git("rev-parse", "0.2.0^{commit}") == git("rev-parse", "HEAD")
-    assert yaml.safe_load((checkout / "galaxy.yml").read_text())["version"] == "0.2.0"
-    assert "v0.2.0\n======\n" in (checkout / "CHANGELOG.rst").read_text()
-    assert not (checkout / "changelogs/fragments").exists()
-    # The files that a release writes pass the linters.
-    subprocess.run([BIN / "yamllint", "--strict", "changelogs", "galaxy.yml"], cwd=checkout, check=True)
-    with tarfile.open(checkout / "gpucluster-slurm-0.2.0.tar.gz") as tar:
-        names = {member.name for member in tar if not member.isdir()}
-        manifest = tar.extractfile("MANIFEST.json")
-        assert manifest
-        assert json.load(manifest)["collection_info"]["version"] == "0.2.0"
-    assert names - {"FILES.json", "MANIFEST.json"} <= set(git("ls-files").splitlines())
-
-    assert "the tag 0.2.0 is there already" in release(checkout, "0.2.0").stderr
-    git("tag", "--delete", "0.2.0")
-    assert "version 0.2.0 is not higher than 0.2.0, which is released" in release(checkout, "0.2.0").stderr
-    (checkout / "changelogs/fragments").mkdir(exist_ok=True)
-    (checkout / "changelogs/fragments/bad.yml").write_text("nonsense: [x]\n")
-    git("add", "--all")
-    git("commit", "--quiet", "--amend", "--no-edit")
-    (bad,) = git("rev-parse", "HEAD").split()
-    failed = release(checkout, "0.3.0")
-    assert (failed.returncode, "The branch is as it was." in failed.stderr) == (1, True)
-    assert (git("rev-parse", "HEAD").split(), git("tag"), git("status", "--porcelain")) == ([bad], "", "")
-    assert len(git("worktree", "list").splitlines()) == 1

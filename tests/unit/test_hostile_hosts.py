@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked
 from ansible_collections.gpucluster.slurm.roles.slurm_report.files.slurm_report import page
 from standing_hosts import GRES, HARDWARE, Hosts, honest
 

@@ -16,7 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 from jsonschema import Draft7Validator
 from standing_hosts import Hosts, honest
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "inventory/cluster.schema.json").read_text())
+SCHEMA = json.loads((Path(__file__).parents[2] / "roles/slurm/files/cluster.schema.json").read_text())
 
 
 def bare(name: str, gpus: bool = True, stdout: str = "", **facts: Any) -> dict[str, Any]:

@@ -51,12 +51,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import LINES, REFUSED, problems
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import cross_check, whole
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import MESSAGE, PROBLEMS, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 from hypothesis import strategies as st
 from slurm_confs import OLD

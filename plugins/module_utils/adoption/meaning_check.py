@@ -262,7 +262,7 @@ def _text(files: Files, name: str) -> object:
     return whole_text(files, name)
 
 
-_Found = tuple[str, str, str, str | None, str | None]
+_Found = tuple[str, str, str, "str | None", "str | None"]
 """Table, subject, key, and both values."""
 
 

@@ -27,7 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist
 OPTION = "remove_nodes"
 """The extra variable that names the nodes."""
 
-Key = tuple[str | int, ...]
+Key = tuple["str | int", ...]
 """The keys and numbers that lead to a value of a file."""
 
 SEARCHED = ("nodes", "partitions", "storage", "slurm_conf", "slurm_files", "accounting")

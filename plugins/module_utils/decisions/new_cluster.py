@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTIONS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import COLLECTION, role_file
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import ROLES, role_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes import first_cluster_file
 
@@ -116,7 +116,7 @@ def list_next_commands(host: RunHost, path: str) -> list[str]:
 
 def schema(_host: RunHost) -> str:
     """The path of the schema of cluster files, by which an editor checks them."""
-    return str((COLLECTION / "inventory/cluster.schema.json").resolve())
+    return str((ROLES / "slurm/files/cluster.schema.json").resolve())
 
 
 def objections(host: RunHost) -> list[str]:

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The records that a host answers with, and the bounds of their fields.
 
-The code that makes an answer has these types, and the control host checks answers by them (`facts/answers.py`). They
-are the dictionaries that become JSON. Annotations are only evaluated on the control host.
+The code that makes an answer has these types, and the control host checks answers by them
+(`plugin_utils/answers.py`). They are the dictionaries that become JSON. Annotations are only evaluated on the control
+host.
 
 Bounds are no tuples: `typing` keeps an annotated type for all that is equal to it, and tuples of two classes are.
 """

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the modules return, with the bounds of the fields, as in `fact_records`.
 
-A module's function has its result as type, and the control host checks answers by it (`facts/answers.py`). Fields of a
-class with total=False are not always returned. Modules import these types for mypy alone: hosts do without them.
+A module's function has its result as type, and the control host checks answers by it (`plugin_utils/answers.py`).
+Fields of a class with total=False are not always returned. Modules import these types for mypy alone: hosts do without
+them.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import result_errors
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_host_facts
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import result_errors
 
 ASKED: dict[str, Any] = {
     "packages": [],

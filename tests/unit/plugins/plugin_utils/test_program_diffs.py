@@ -17,8 +17,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     role_files,
     slurm_health,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import checked
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils import program_diffs
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.program_diffs import own_file, shortened
 
 ROOT = Path(__file__).parents[4]

@@ -26,9 +26,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import (
     slurmdbd_queue,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import result_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import Process
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import result_errors
 
 pytestmark = pytest.mark.once
 

@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import answers, clusters
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import clusters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.clusters import confs_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import Clusters
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils import answers
 
 CONF = "etc/slurm/slurm.conf"
 CACHE = "run/slurm/conf/slurm.conf"

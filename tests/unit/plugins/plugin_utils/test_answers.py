@@ -19,17 +19,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.variable_names import OWN_FACTS, ROLES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import measurement, probe
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.answers import (
-    DEPTH,
-    FACTS_OF,
-    RESULTS,
-    SOMETIMES,
-    TEXT,
-    check_of,
-    checked,
-    fact_problems,
-    printed,
-)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
@@ -43,10 +32,21 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_reco
     NodeFacts,
     NodeOptions,
 )
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import (
+    DEPTH,
+    FACTS_OF,
+    RESULTS,
+    SOMETIMES,
+    TEXT,
+    check_of,
+    checked,
+    fact_problems,
+    printed,
+)
 from strange_input import limits
 from sysfs import Gpu, Machine
 
-MODULES = Path(__file__).parents[5] / "plugins/modules"
+MODULES = Path(__file__).parents[4] / "plugins/modules"
 Path_ = tuple[Any, ...]
 TEMPLATE = "{{ lookup('pipe', 'touch /tmp/owned') }}"
 
