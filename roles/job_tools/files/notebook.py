@@ -199,11 +199,11 @@ def read(file: Path) -> dict[str, Any]:
 def prepare(home: Path, wanted: Mapping[str, Any]) -> Path:
     """A new directory for a job. Its files are there before the job, since other hosts see new files of a home late."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(dir=home))
-    longest = len(os.fsencode(directory / "socket"))
-    if longest > LONGEST_SOCKET:
+    directory = Path(tempfile.mkdtemp(prefix="", dir=home))
+    length = len(os.fsencode(directory / "socket"))
+    if length > LONGEST_SOCKET and any("{socket}" in word for word in wanted["command"]):
         directory.rmdir()
-        raise NotebookError(f"{directory}/socket: found a path of {longest} bytes, allowed: {LONGEST_SOCKET}")
+        raise NotebookError(f"{directory}/socket: found a path of {length} bytes, allowed: {LONGEST_SOCKET}")
     write(directory / "plan", wanted)
     write(directory / "state", {})
     (directory / "log").touch(mode=0o600)
@@ -248,7 +248,14 @@ def wait(home: Path, directory: Path) -> tuple[Job, dict[str, Any]]:
         time.sleep(2 if time.monotonic() - start < 60 else 10)
     log = directory / "log"
     last = log.read_text(errors="replace").strip().splitlines()[-10:] if log.exists() else []
-    raise NotebookError("\n".join(["the job has ended before its program listened:", *(last or ["no output (your home must be the same on login hosts and nodes)"])]))
+    raise NotebookError(
+        "\n".join(
+            [
+                "the job has ended before its program listened:",
+                *(last or ["no output (your home must be the same on login hosts and nodes)"]),
+            ]
+        )
+    )
 
 
 def cancel(home: Path, directory: Path) -> None:
