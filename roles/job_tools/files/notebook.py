@@ -182,9 +182,10 @@ def jobs(home: Path) -> Iterator[Job]:
     for line in output(["squeue", "--noheader", "--me", f"--states={LIVE}", f"--Format={fields}"]).split("\n"):
         values = [value.strip() for value in line.split("|", len(FIELDS) - 1)]
         if len(values) == len(FIELDS):
-            log = Path(values.pop().rstrip("|").strip())
-            if log.parent.parent == home:
-                yield Job(*values, log.parent)
+            number, state, reason, node, end, log = values
+            directory = Path(log.rstrip("|").strip()).parent
+            if directory.parent == home:
+                yield Job(number, state, reason, node, end, directory)
 
 
 def read(file: Path) -> dict[str, Any]:
