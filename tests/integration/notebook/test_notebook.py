@@ -68,7 +68,7 @@ class Computer:
 
     def shell(self, line: str) -> list[str]:
         """The command for a line as a user types it."""
-        return ["bash", "-c", f'ssh() {{ command ssh -F {self.config} "$@"; }}; {line}']
+        return ["bash", "-c", f'ssh() {{ exec ssh -F {self.config} "$@"; }}; {line}']
 
     def line(self, line: str) -> subprocess.CompletedProcess[str]:
         """Run a line to its end."""
@@ -87,7 +87,7 @@ class Computer:
     @contextmanager
     def connected(self, session: Session) -> Iterator[subprocess.Popen[str]]:
         """The printed line runs, and its port is open."""
-        process = subprocess.Popen(["bash", "-c", f"exec {shlex.join(self.shell(session.line))}"], text=True)
+        process = subprocess.Popen(self.shell(session.line), text=True)
         try:
             deadline = time.monotonic() + 60
             while not session.port_is_open():
@@ -162,7 +162,7 @@ def _computer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Computer:
         lab.command(host, "cd /etc/ssh/authorized_keys.d; cp admin alice; cp admin bob")
     (directory / "config").write_text(
         f"Host {LOGIN}\n  HostName {lab.host(LOGIN).interface('eth0').addresses[0]}\n"
-        f"Host *\n  IdentityFile {ROOT}/.lab/id_ed25519\n  IdentitiesOnly yes\n  BatchMode yes\n  LogLevel ERROR\n"
+        f"Host *\n  IdentityFile {ROOT}/.lab/id_ed25519\n  IdentitiesOnly yes\n  BatchMode yes\n  LogLevel INFO\n"
         "  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n"
     )
     computer = Computer(lab, directory / "config")
@@ -176,7 +176,7 @@ def install_jupyter(computer: Computer, site: Path) -> None:
     uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet", f"--python-version={version}"]
     options = ["--python-platform=x86_64-manylinux_2_28", "--only-binary=:all:", f"--target={site}"]
     subprocess.run([*uv, *options, "jupyterlab"], check=True)
-    computer.login("rm -rf jupyter .local/state .jupyter")
+    computer.login("scancel --user=alice; rm -rf jupyter .local/state .jupyter")
     with subprocess.Popen(["tar", "-C", site, "-c", "."], stdout=subprocess.PIPE) as archive:
         command = computer.shell(f"ssh alice@{LOGIN} {shlex.quote(INSTALL)}")
         subprocess.run(command, stdin=archive.stdout, check=True)
@@ -237,8 +237,8 @@ def test_a_cell_runs_on_the_gpu_of_the_job(computer: Computer, session: Session,
         browser.open(page)
         state = "(document.querySelector('.jp-Notebook-ExecutionIndicator') || {dataset: {}}).dataset.status"
         wait_for(browser, f"document.querySelector('{RUN}') && {state}", "idle")
-        click(browser, RUN)
-        output = wait_for(browser, "(document.querySelector('.jp-OutputArea-output') || {}).innerText", "nvidia1")
+        text = "(document.querySelector('.jp-OutputArea-output') || {}).innerText"
+        output = wait_for(browser, text, "nvidia1", press=RUN)
         assert output.split("\n")[:4] == [
             f"job {session.job} on {session.node}",
             "CUDA_VISIBLE_DEVICES 0",
@@ -250,21 +250,23 @@ def test_a_cell_runs_on_the_gpu_of_the_job(computer: Computer, session: Session,
         browser.picture(ROOT / ".cache/notebook.png")
 
 
-def wait_for(browser: Browser, expression: str, text: str) -> str:
-    """The value of an expression, as soon as it contains a text."""
-    deadline = time.monotonic() + 120
+def wait_for(browser: Browser, expression: str, text: str, press: str = "") -> str:
+    """The value of an expression, as soon as it contains a text.
+
+    press: an element that is pressed every ten seconds, since a page that is still being drawn may not notice it.
+    JupyterLab's buttons want a mouse.
+    """
+    deadline, again = time.monotonic() + 120, 0.0
     while text not in str(found := browser.ask(expression)):
         assert time.monotonic() < deadline, found
+        if press and time.monotonic() > again:
+            again = time.monotonic() + 10
+            place = f"document.querySelector('{press}').getBoundingClientRect()"
+            x, y = browser.ask(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({place})")
+            for kind in ("mousePressed", "mouseReleased"):
+                browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
         time.sleep(0.5)
     return str(found)
-
-
-def click(browser: Browser, selector: str) -> None:
-    """Press the mouse on an element: JupyterLab's buttons know no other click."""
-    place = f"document.querySelector('{selector}').getBoundingClientRect()"
-    x, y = browser.ask(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({place})")
-    for kind in ("mousePressed", "mouseReleased"):
-        browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
 
 def test_another_user_without_a_job_there_does_not_reach_the_node(computer: Computer, session: Session) -> None:
