@@ -77,7 +77,7 @@ def program(tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) 
     stand_in("jupyter-lab", f'exec {sys.executable} {tmp_path}/web.py "${{2#*=}}"')
     module = load("job_tools/files/notebook.py")
     module.CONF = tmp_path / "site.conf"
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in module.ENDINGS}
     yield module
     for number, handler in handlers.items():
         signal.signal(number, handler)
@@ -175,7 +175,7 @@ def test_another_program_with_a_port(notebook: ModuleType, tmp_path: Path, capsy
     assert notebook.main(["--gpus", "0", *web(tmp_path, "{port}")]) == 0
     said = capsys.readouterr().out
     port = json.loads((directory(tmp_path) / "state").read_text())["port"]
-    assert f"-L 10007:localhost:{port} -J" in said
+    assert f"-L 10007:127.0.0.1:{port} -J" in said
     assert "    http://localhost:10007/\n" in said
     assert "Other users of n1 can reach it, too." in said
     assert "--gres" not in (tmp_path / "arguments").read_text()

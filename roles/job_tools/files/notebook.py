@@ -54,6 +54,9 @@ SECONDS = 30
 END = 10
 """Seconds that a program has to end, of those that Slurm gives the job (KillWait, 30 by default)."""
 
+ENDINGS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+"""Ctrl-C, a closed terminal, and kill."""
+
 
 class NotebookError(Exception):
     """There is no program to reach. The text says why."""
@@ -249,18 +252,14 @@ def wait(home: Path, directory: Path) -> tuple[Job, dict[str, Any]]:
         time.sleep(2 if time.monotonic() - start < 60 else 10)
     log = directory / "log"
     last = log.read_text(errors="replace").strip().splitlines()[-10:] if log.exists() else []
-    raise NotebookError(
-        "\n".join(
-            [
-                "the job has ended before its program listened:",
-                *(last or ["no output (your home must be the same on login hosts and nodes)"]),
-            ]
-        )
-    )
+    last = last or ["no output (your home must be the same on login hosts and nodes)"]
+    raise NotebookError("\n".join(["the job has ended before its program listened:", *last]))
 
 
 def cancel(home: Path, directory: Path) -> None:
-    """End the job of a directory."""
+    """End the job of a directory. A second Ctrl-C changes nothing."""
+    for number in ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
     for job in jobs(home):
         if job.directory == directory:
             output(["scancel", job.number])
@@ -283,7 +282,7 @@ def shown(job: Job, wanted: Mapping[str, Any], state: Mapping[str, Any], login: 
             f"    Host {job.node}\n        User {user}\n        ProxyJump {user}@{login}\n\n{cancelled}"
         )
     port = 10000 + int(job.number) % 20000
-    there = f"localhost:{state['port']}" if state.get("port") else str(job.directory / "socket")
+    there = f"127.0.0.1:{state['port']}" if state.get("port") else str(job.directory / "socket")
     page = f"http://localhost:{port}/" + (f"?token={wanted['token']}" if wanted["token"] else "")
     note = f"Other users of {job.node} can reach it, too.\n" if state.get("port") else ""
     return (
@@ -394,7 +393,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def interrupt(*_signal: object) -> None:
-    """What SIGTERM and a closed terminal do: the same as Ctrl-C."""
+    """What the signals do."""
     raise KeyboardInterrupt
 
 
@@ -402,7 +401,7 @@ def main(arguments: Sequence[str]) -> int:
     """Returns the exit status."""
     if arguments[:1] == ["--in-job"]:
         return serve(Path(arguments[1]))
-    for number in (signal.SIGHUP, signal.SIGTERM):
+    for number in ENDINGS:
         signal.signal(number, interrupt)
     try:
         print(start(arguments), end="")
