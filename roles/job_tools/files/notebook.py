@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 USAGE = """\
 usage: notebook [OPTIONS]                JupyterLab: jupyter-lab of your PATH, or of an image
@@ -80,7 +80,7 @@ def settings(*files: Path) -> dict[str, str]:
     """The defaults of the site and of the user, as KEY=value of the shell."""
     found: dict[str, str] = {}
     for file in files:
-        for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        for line in file.read_text(encoding="utf-8").split("\n") if file.is_file() else ():
             assignment = re.fullmatch(r"\s*([A-Z_]+)=(.*)", line)
             if assignment:
                 try:
@@ -210,7 +210,7 @@ def prepare(home: Path, wanted: Mapping[str, Any]) -> Path:
         raise NotebookError(f"{directory}/socket: found a path of {length} bytes, allowed: {LONGEST_SOCKET}")
     write(directory / "plan", wanted)
     write(directory / "state", {})
-    (directory / "log").touch(mode=0o600)
+    private(directory / "log").close()
     return directory
 
 
@@ -221,9 +221,14 @@ def submit(directory: Path, name: str, options: Sequence[str]) -> None:
     output([*batch, f"--job-name=notebook-{job_name}", *options, str(PROGRAM), "--in-job", str(directory)])
 
 
+def private(file: Path) -> TextIO:
+    """An empty file for its user alone."""
+    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
+
+
 def write(file: Path, content: Mapping[str, Any]) -> None:
-    """Write a file of a job, for its user alone."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
+    """Write a file of a job."""
+    with private(file) as stream:
         json.dump(content, stream)
 
 
@@ -251,8 +256,8 @@ def wait(home: Path, directory: Path) -> tuple[Job, dict[str, Any]]:
             said = news
         time.sleep(2 if time.monotonic() - start < 60 else 10)
     log = directory / "log"
-    last = log.read_text(errors="replace").strip().splitlines()[-10:] if log.exists() else []
-    last = last or ["no output (your home must be the same on login hosts and nodes)"]
+    text = log.read_text(errors="replace").strip() if log.exists() else ""
+    last = text.split("\n")[-10:] if text else ["no output (your home must be the same on login hosts and nodes)"]
     raise NotebookError("\n".join(["the job has ended before its program listened:", *last]))
 
 
