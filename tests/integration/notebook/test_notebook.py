@@ -258,6 +258,8 @@ def test_a_cell_runs_on_the_gpu_of_the_job(computer: Computer, session: Session,
             "/dev/nvidia0: No such device or address",
             "/dev/nvidia1: Operation not permitted",
         ]
+        theme = "!!getComputedStyle(document.documentElement).getPropertyValue('--jp-layout-color1')"
+        wait_for(browser, theme, "True")
         wait_for(browser, state, "idle")
         (ROOT / ".cache").mkdir(exist_ok=True)
         browser.picture(ROOT / ".cache/notebook.png")
