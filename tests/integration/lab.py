@@ -25,6 +25,17 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist
 
 ROOT = Path(__file__).parents[2]
 
+NAMESPACES = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+for cpu in sorted(os.sched_getaffinity(0)):
+    os.sched_setaffinity(0, {cpu})
+    for _ in range(5000):
+        libc.unshare(0x00020000)  # CLONE_NEWNS
+"""
+"""Makes mount namespaces on each CPU. Linux 6.18 numbers them by CPU, in blocks of 4096, and refuses to mount one that
+has a lower number than that of the process, as those of jobs can have if a container was just made."""
+
 # The directory for the sockets of connections that are kept open: a short path, since its length is limited.
 SOCKETS = tempfile.TemporaryDirectory(prefix="lab-")
 
@@ -239,6 +250,11 @@ class Lab:
         mixed after its last job (`_slurm_rpc_dump_node_single` in `src/slurmctld/proc_req.c`).
         """
         self.wait_for(host, "timeout 60 sinfo -h -N -o =%N=%T=", f"={node}=idle=", seconds)
+
+    def let_jobs_have_namespaces(self) -> None:
+        """Prepare the hosts for `private_tmp`, which this machine's kernel may refuse to containers."""
+        for host in self.hosts:
+            self.script(host, "python3 -", NAMESPACES.encode())
 
     @contextmanager
     def configuration_kept(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A real Chromium without a window, by its DevTools protocol over a pipe (chromedevtools.github.io/devtools-protocol).
 
-It has no network: each request that is not for a file fails.
+It has no network: each request that is neither for a file nor for this machine fails.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPTIONS = (
     "--disable-component-update",
     "--disable-extensions",
     "--hide-scrollbars",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost",
 )
 
 
@@ -158,12 +158,12 @@ class Browser:
         """The reader's time zone."""
         self.call("Emulation.setTimezoneOverride", timezoneId=name)
 
-    def open(self, file: Path) -> None:
-        """Open a file, and wait until it has been loaded."""
+    def open(self, page: Path | str) -> None:
+        """Open a file or an address, and wait until it has been loaded."""
         self.complaints.clear()
         self.requests.clear()
         self.events.clear()
-        self.call("Page.navigate", url=file.as_uri())
+        self.call("Page.navigate", url=page.as_uri() if isinstance(page, Path) else page)
         end = time.monotonic() + LIMIT
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self._note(self._read(end))

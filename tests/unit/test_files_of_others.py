@@ -88,6 +88,7 @@ PLACES: dict[str, str] = {
     "plugins/modules/slurm_storage.py": ROOTS,
     "roles/backup/files/slurm_backup.py": "test_state_that_is_saved, test_state_that_is_restored",
     "roles/first_boot/files/first_boot.py": f"{ROOTS}; {RANDOM}; test_first_boot.py",
+    "roles/job_tools/files/notebook.py": AS_USER,
     "roles/job_tools/files/nvcrlogin.py": AS_USER,
     "roles/slurm_health/files/health.py": "test_locks_of_programs",
     "roles/slurm_metrics/files/slurm-metrics": "test_slurm_metrics.py",

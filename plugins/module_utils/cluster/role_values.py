@@ -31,6 +31,7 @@ _BRANCH = re.compile(r"[0-9]{3,4}")
 _DRIVER_VERSION = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){0,3}")
 _IDS = re.compile(r"[1-9][0-9]{0,9}(-[1-9][0-9]{0,9})?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,254}")
+_LOGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CHECK = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _VARIABLE = re.compile(r"(?!ENROOT_)[A-Za-z_][A-Za-z0-9_]*")
@@ -46,6 +47,13 @@ def _kernel_setting(value: Any) -> str:
     """The name of a setting of the kernel, in sysctl.d(5)."""
     if not _SETTING.fullmatch(str(value)):
         raise ValueError("allowed: names as sysctl has them, such as net.core.somaxconn")
+    return str(value)
+
+
+def _login(value: Any) -> str:
+    """A host as `ssh -J` takes it."""
+    if not _LOGIN.fullmatch(str(value)):
+        raise ValueError("allowed: a name or address, or one with a port, such as login.example.org:2222")
     return str(value)
 
 
@@ -206,6 +214,7 @@ VALUES: dict[str, Check] = {
     "enroot_temp_dir": directory_for("one_user"),
     "first_boot_key_command": one_line,
     "job_tools_image": one_line,
+    "job_tools_login": _optional(_login),
     "job_tools_partition": one_line,
     "job_tools_registry": one_line,
     "mariadb_settings": mariadb_values.option_value,

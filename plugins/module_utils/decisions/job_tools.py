@@ -17,15 +17,18 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 def files(host: RunHost) -> list[dict[str, str]]:
     """The commands, their defaults, and their completion in bash. Those for containers need software for containers."""
     tools = host["slurm_containers"]
+    config_dir = host.option("enroot", "enroot_config_dir")
     wanted = [
         _python_program("gpus"),
         _python_program("jobstats"),
+        _python_program("notebook"),
         plain_file("/etc/bash_completion.d/gpucluster-job-tools", role_file("job_tools", "completion.bash")),
+        plain_file(
+            "/etc/gpucluster-slurm/job-tools.conf", host.text("job_tools", "job-tools.conf.j2", config_dir=config_dir)
+        ),
     ]
     if {"apptainer", "enroot"} & {*tools}:
-        config_dir = host.option("enroot", "enroot_config_dir")
-        conf = host.text("job_tools", "job-tools.conf.j2", config_dir=config_dir)
-        wanted += [_python_program("nvcrlogin"), plain_file("/etc/gpucluster-slurm/job-tools.conf", conf)]
+        wanted.append(_python_program("nvcrlogin"))
     if "pyxis" in tools:
         wanted += [
             plain_file(f"{SCRIPTS_DIR}/job-tools.sh", role_file("job_tools", "job-tools.sh")),

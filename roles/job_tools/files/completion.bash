@@ -10,7 +10,7 @@ _gpucluster_job_tools() {
     esac
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 }
-complete -o default -F _gpucluster_job_tools sbuild.sh srun.sh
+complete -o default -F _gpucluster_job_tools sbuild.sh srun.sh notebook
 complete -W '--help --remove' nvcrlogin
 complete -W '--help --json' jobstats
 

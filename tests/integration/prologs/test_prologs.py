@@ -261,22 +261,9 @@ def test_an_epilog_that_fails_on_one_node_leaves_the_other_one_and_other_jobs_al
         assert lab.command(CONTROLLER, f"timeout 60 squeue -h -j {stays} -o %T") == "RUNNING"
 
 
-NAMESPACES = """
-import ctypes, os
-libc = ctypes.CDLL(None)
-for cpu in sorted(os.sched_getaffinity(0)):
-    os.sched_setaffinity(0, {cpu})
-    for _ in range(5000):
-        libc.unshare(0x00020000)  # CLONE_NEWNS
-"""
-"""Makes mount namespaces on each CPU. Linux 6.18 numbers them by CPU, in blocks of 4096, and refuses to mount one that
-has a lower number than that of the process, as those of jobs can have if a container was just made."""
-
-
 def test_each_job_has_a_tmp_of_its_own(lab: Lab, tmp_path: Path) -> None:
     """From the run that asks for it on. It is refused while a job runs, whose further steps would fail."""
-    for host in (CONTROLLER, FIRST, SECOND):
-        lab.script(host, "python3 -", NAMESPACES.encode())
+    lab.let_jobs_have_namespaces()
     cluster = {key: value for key, value in lab.cluster.items() if key not in ("prologs", "epilogs")}
     site = with_cluster(lab, tmp_path, cluster | {"private_tmp": "/var/lib/job-tmp"})
     before = sbatch(lab, f"-w {FIRST}")

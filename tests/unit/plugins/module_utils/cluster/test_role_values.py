@@ -45,6 +45,10 @@ def test_the_defaults_can_be_written() -> None:
             "enroot_temp_dir: found '/scratch/$(id)/%U', allowed: below %h, or an absolute path that ends in a part",
         ),
         ({"apptainer_cache_dir": "%h/a b"}, "apptainer_cache_dir: found '%h/a b', allowed: an absolute path, or one"),
+        *(
+            ({"job_tools_login": value}, f"job_tools_login: found {value!r}, allowed: a name or address, or one with a")
+            for value in ("alice@login1", "login1 -oProxyCommand=x", "-x", "login1:", "login1:ssh")
+        ),
         ({"registry_dir": "/srv/my images"}, "registry_dir: found '/srv/my images', allowed: an absolute path of"),
         *(
             ({name: value}, f"{name}: found {value}, allowed: an id from 1 to 65533, or from 65536 to 4294967293")

@@ -112,9 +112,9 @@ def test_users_without_containers_have_the_tools_that_need_none() -> None:
         files = job_tools.files(host(slurm_containers=[*containers, "job_tools"]))
         return {Path(entry["path"]).name for entry in files if entry.get("mode") == "0755"}
 
-    assert commands() == {"gpus", "jobstats"}
-    assert commands("apptainer") == {"gpus", "jobstats", "nvcrlogin"}
-    assert commands("enroot", "pyxis") == {"gpus", "jobstats", "nvcrlogin", "sbuild.sh", "srun.sh"}
+    assert commands() == {"gpus", "jobstats", "notebook"}
+    assert commands("apptainer") == {"gpus", "jobstats", "notebook", "nvcrlogin"}
+    assert commands("enroot", "pyxis") == {"gpus", "jobstats", "notebook", "nvcrlogin", "sbuild.sh", "srun.sh"}
 
 
 def test_the_tools_know_where_enroot_has_its_credentials() -> None:

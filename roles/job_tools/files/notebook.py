@@ -1,0 +1,422 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Start a notebook or another web program in a job, and print the ssh line for your own computer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pwd
+import re
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+USAGE = """\
+usage: notebook [OPTIONS]                JupyterLab: jupyter-lab of your PATH, or of an image
+       notebook [OPTIONS] -- COMMAND...  any web program; {socket} or {port} in COMMAND is where it listens
+       notebook [OPTIONS] --ssh          no program: a job to log in to, such as with VS Code
+
+Starts a job, waits until the program listens, and prints the ssh line for your own computer. The program ends with its
+job. If it runs already, its line is printed again. Ctrl-C before the line cancels the job.
+"""
+AFTER = """\
+Defaults are in /etc/gpucluster-slurm/job-tools.conf and ~/.config/job-tools.conf: GPUS, PARTITION, and LOGIN, the name
+of this host for your own computer. Variables such as SBATCH_ACCOUNT, see sbatch(1), do as always. Other users of the
+node can reach a {port}, so that its program must ask for a password; a {socket} is for you alone.
+"""
+
+CONF = Path("/etc/gpucluster-slurm/job-tools.conf")
+PROGRAM = Path("/usr/local/bin/notebook")
+JUPYTER = ("--no-browser", "--ServerApp.sock={socket}", "--KernelManager.transport=ipc")
+"""Options of Jupyter. Kernels have sockets as well: from a port, every user of the node could read what they print."""
+
+LONGEST_SOCKET = 107
+"""Bytes in the path of a socket (unix(7))."""
+
+LIVE = "pending,configuring,running,suspended"
+FIELDS = {"JobID": 20, "State": 20, "Reason": 100, "NodeList": 100, "EndTime": 30, "StdOut": 1000}
+SECONDS = 30
+"""How long a command of Slurm may take."""
+
+END = 10
+"""Seconds that a program has to end, of those that Slurm gives the job (KillWait, 30 by default)."""
+
+ENDINGS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+"""Ctrl-C, a closed terminal, and kill."""
+
+
+class NotebookError(Exception):
+    """There is no program to reach. The text says why."""
+
+
+class Job(NamedTuple):
+    """A job of this command. directory: where it has its socket, and what it was asked for."""
+
+    number: str
+    state: str
+    reason: str
+    node: str
+    end: str
+    directory: Path
+
+
+# -- What is asked for -----------------------------------------------------------------------------------------------
+
+
+def settings(*files: Path) -> dict[str, str]:
+    """The defaults of the site and of the user, as KEY=value of the shell."""
+    found: dict[str, str] = {}
+    for file in files:
+        for line in file.read_text(encoding="utf-8").split("\n") if file.is_file() else ():
+            assignment = re.fullmatch(r"\s*([A-Z_]+)=(.*)", line)
+            if assignment:
+                try:
+                    words = shlex.split(assignment[2], comments=True)
+                except ValueError as error:
+                    raise NotebookError(f"{file}: {assignment[1]}: {error}") from None
+                found[assignment[1]] = words[0] if words else ""
+    return found
+
+
+def parser(defaults: Mapping[str, str]) -> argparse.ArgumentParser:
+    """The options, which come before `--`."""
+    made = argparse.ArgumentParser(
+        "notebook",
+        usage=argparse.SUPPRESS,
+        description=USAGE,
+        epilog=AFTER,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    partition = defaults.get("PARTITION", "")
+    made.add_argument("-g", "--gpus", default=defaults.get("GPUS", ""), help="GPUs of the job, such as 1 or h100:2")
+    made.add_argument("-p", "--partition", default=partition, help="partition of the job")
+    made.add_argument("-t", "--time", default="", help="time limit, such as 8:00:00")
+    made.add_argument("-c", "--cpus", default="", help="CPUs of the job")
+    made.add_argument("-m", "--mem", default="", help="memory of the job, such as 16G")
+    made.add_argument("-i", "--image", default="", help="image of a container, as srun --container-image has it")
+    made.add_argument("--ssh", action="store_true", help="start no program")
+    return made
+
+
+def plan(options: argparse.Namespace, command: Sequence[str]) -> dict[str, Any]:
+    """What the job is to run: name, command with {socket} or {port}, image, token. Raises NotebookError."""
+    if options.ssh:
+        if command or options.image:
+            raise NotebookError("--ssh starts no program, so it has neither COMMAND nor --image")
+        return {"name": "ssh", "command": [], "image": "", "token": ""}
+    if options.image and "--container-image" not in output(["srun", "--help"]):
+        raise NotebookError("--image needs pyxis, which this cluster does not have")
+    if command:
+        places = [place for place in ("{socket}", "{port}") if any(place in word for word in command)]
+        if len(places) != 1:
+            found = " and ".join(places) or "neither"
+            raise NotebookError(f"COMMAND: found {found}, allowed: one of {{socket}} and {{port}}, where it listens")
+        words, token = [*command], ""
+    else:
+        words, token = ["jupyter-lab", *JUPYTER], secrets.token_urlsafe(32)
+    if not options.image:
+        words[0] = program(words[0], bool(command))
+    return {"name": Path(words[0]).name, "command": words, "image": options.image, "token": token}
+
+
+def program(name: str, named: bool) -> str:
+    """The path of a program of PATH, which the job has as well. A path may be one of the nodes alone."""
+    found = name if "/" in name else shutil.which(name)
+    if found:
+        return found
+    if named:
+        raise NotebookError(f"there is no {name} in PATH")
+    raise NotebookError(
+        "there is no jupyter-lab in PATH: activate an environment that has it (python3 -m venv ~/jupyter; "
+        "~/jupyter/bin/pip install jupyterlab; . ~/jupyter/bin/activate), or name an image that has it (--image)"
+    )
+
+
+def resources(options: argparse.Namespace) -> list[str]:
+    """Options of sbatch. Raises NotebookError."""
+    gpus = "" if re.fullmatch("0*", options.gpus) else options.gpus
+    if gpus and not re.fullmatch(r"([\w.-]+:)?\d+", gpus):
+        raise NotebookError(f"--gpus: found {gpus!r}, allowed: a number, or a type and a number such as h100:2")
+    wanted = {
+        "gres": gpus and f"gpu:{gpus}",
+        "partition": options.partition,
+        "time": options.time,
+        "cpus-per-task": options.cpus,
+        "mem": options.mem,
+    }
+    return [f"--{name}={value}" for name, value in wanted.items() if value]
+
+
+# -- Slurm -----------------------------------------------------------------------------------------------------------
+
+
+def output(command: Sequence[str]) -> str:
+    """What a command of Slurm prints. Raises NotebookError."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
+    environment["SLURM_TIME_FORMAT"] = "%Y-%m-%d %H:%M"
+    try:
+        done = subprocess.run(command, capture_output=True, env=environment, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise NotebookError(f"Slurm has not answered within {SECONDS} s ({command[0]})") from None
+    except OSError as error:
+        raise NotebookError(f"{command[0]}: {error.strerror}") from None
+    if done.returncode:
+        raise NotebookError(done.stderr.decode(errors="replace").strip())
+    return done.stdout.decode(errors="replace")
+
+
+def jobs(home: Path) -> Iterator[Job]:
+    """The jobs of this command that wait or run. The file of its output tells the directory of a job."""
+    fields = ",".join(f"{name}:{width}|" for name, width in FIELDS.items())
+    for line in output(["squeue", "--noheader", "--me", f"--states={LIVE}", f"--Format={fields}"]).split("\n"):
+        values = [value.strip() for value in line.split("|", len(FIELDS) - 1)]
+        if len(values) == len(FIELDS):
+            number, state, reason, node, end, log = values
+            directory = Path(log.rstrip("|").strip()).parent
+            if directory.parent == home:
+                yield Job(number, state, reason, node, end, directory)
+
+
+def read(file: Path) -> dict[str, Any]:
+    """What a file of a job says; nothing if it is not there or not complete."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def prepare(home: Path, wanted: Mapping[str, Any]) -> Path:
+    """A new directory for a job. Its files are there before the job, since other hosts see new files of a home late."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="", dir=home))
+    length = len(os.fsencode(directory / "socket"))
+    if length > LONGEST_SOCKET and any("{socket}" in word for word in wanted["command"]):
+        directory.rmdir()
+        raise NotebookError(f"{directory}/socket: found a path of {length} bytes, allowed: {LONGEST_SOCKET}")
+    write(directory / "plan", wanted)
+    write(directory / "state", {})
+    private(directory / "log").close()
+    return directory
+
+
+def submit(directory: Path, name: str, options: Sequence[str]) -> None:
+    """Start the job of a directory. Raises NotebookError."""
+    batch = ["sbatch", "--no-requeue", "--nodes=1", "--ntasks=1", "--open-mode=append", f"--output={directory}/log"]
+    job_name = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    output([*batch, f"--job-name=notebook-{job_name}", *options, str(PROGRAM), "--in-job", str(directory)])
+
+
+def private(file: Path) -> TextIO:
+    """An empty file for its user alone."""
+    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
+
+
+def write(file: Path, content: Mapping[str, Any]) -> None:
+    """Write a file of a job."""
+    with private(file) as stream:
+        json.dump(content, stream)
+
+
+def forget(home: Path, live: Sequence[Job]) -> None:
+    """Remove the directories of jobs that have ended. A new one belongs to a job that is being submitted."""
+    kept = {job.directory for job in live}
+    for directory in [*home.iterdir()] if home.is_dir() else ():
+        with suppress(OSError):
+            if directory not in kept and time.time() - directory.stat().st_mtime > 2 * SECONDS:
+                shutil.rmtree(directory)
+
+
+def wait(home: Path, directory: Path) -> tuple[Job, dict[str, Any]]:
+    """The job and where its program listens, as soon as it does. Raises NotebookError if the job ends before."""
+    said, start = "", time.monotonic()
+    while job := next((job for job in jobs(home) if job.directory == directory), None):
+        state = read(directory / "state") if job.state == "RUNNING" else {}
+        if state:
+            return job, state
+        news = f"job {job.number} starts on {job.node}" if job.state == "RUNNING" else f"job {job.number} waits"
+        if job.state == "PENDING" and job.reason != "None":
+            news += f" ({job.reason})"
+        if news != said:
+            print(f"notebook: {news}", file=sys.stderr)
+            said = news
+        time.sleep(2 if time.monotonic() - start < 60 else 10)
+    log = directory / "log"
+    text = log.read_text(errors="replace").strip() if log.exists() else ""
+    last = text.split("\n")[-10:] if text else ["no output (your home must be the same on login hosts and nodes)"]
+    raise NotebookError("\n".join(["the job has ended before its program listened:", *last]))
+
+
+def cancel(home: Path, directory: Path) -> None:
+    """End the job of a directory. A second Ctrl-C changes nothing."""
+    for number in ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
+    for job in jobs(home):
+        if job.directory == directory:
+            output(["scancel", job.number])
+            print(f"notebook: job {job.number} is cancelled", file=sys.stderr)
+
+
+# -- What is shown ---------------------------------------------------------------------------------------------------
+
+
+def shown(job: Job, wanted: Mapping[str, Any], state: Mapping[str, Any], login: str) -> str:
+    """What the user does now."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    hosts = f"-J {user}@{login} {user}@{job.node}"
+    end = f" until {job.end}" if job.end[:1].isdigit() else ""
+    cancelled = f"It ends with the job: scancel {job.number}\n"
+    if not wanted["command"]:
+        return (
+            f"Job {job.number} on {job.node} is yours{end}. Log in from your own computer:\n\n    ssh {hosts}\n\n"
+            "For VS Code, put this into ~/.ssh/config there, and connect to this host:\n\n"
+            f"    Host {job.node}\n        User {user}\n        ProxyJump {user}@{login}\n\n{cancelled}"
+        )
+    port = 10000 + int(job.number) % 20000
+    there = f"127.0.0.1:{state['port']}" if state.get("port") else str(job.directory / "socket")
+    page = f"http://localhost:{port}/" + (f"?token={wanted['token']}" if wanted["token"] else "")
+    note = f"Other users of {job.node} can reach it, too.\n" if state.get("port") else ""
+    return (
+        f"{wanted['name']} runs in job {job.number} on {job.node}{end}. "
+        "Run this on your own computer, and leave it open:\n\n"
+        f"    ssh -N -L {shlex.quote(f'{port}:{there}')} {hosts}\n\nThen open in the browser there:\n\n    {page}\n\n"
+        f"{note}{cancelled}"
+    )
+
+
+# -- In the job ------------------------------------------------------------------------------------------------------
+
+
+def serve(directory: Path) -> int:
+    """Run the program in the job, tell when it listens, and remove its socket at the end."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    wanted = read(directory / "plan")
+    if not wanted["command"]:
+        write(directory / "state", {"ready": True})
+        while True:
+            signal.pause()
+    port = free_port() if any("{port}" in word for word in wanted["command"]) else 0
+    path = directory / "socket"
+    words = [word.replace("{socket}", str(path)).replace("{port}", str(port)) for word in wanted["command"]]
+    own = tempfile.mkdtemp(prefix="notebook-")  # for the sockets of kernels, whose paths would be too long in a home
+    environment = {**os.environ, "JUPYTER_RUNTIME_DIR": own}
+    if wanted["token"]:
+        environment["JUPYTER_TOKEN"] = wanted["token"]
+    child = subprocess.Popen([*container(wanted["image"]), *words], env=environment)
+    try:
+        while child.poll() is None and not listens(port or path):
+            time.sleep(0.5)
+        if child.poll() is None:
+            write(directory / "state", {"ready": True, "port": port})
+        return child.wait()
+    finally:
+        child.terminate()
+        try:
+            child.wait(END)
+        except subprocess.TimeoutExpired:
+            child.kill()
+        path.unlink(missing_ok=True)
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def container(image: str) -> list[str]:
+    """The command before the program for a container of pyxis, in which home and directory are where they are here."""
+    if not image:
+        return []
+    here, cpus = Path.cwd(), os.environ.get("SLURM_CPUS_PER_TASK", "")
+    mounts = ",".join(f"{path}:{path}" for path in dict.fromkeys([Path.home(), here]))
+    options = [f"--container-image={image}", f"--container-mounts={mounts}", f"--container-workdir={here}"]
+    return ["srun", "--ntasks=1", *([f"--cpus-per-task={cpus}"] if cpus else []), "--no-container-remap-root", *options]
+
+
+def free_port() -> int:
+    """A port of this host that no program has."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def listens(place: int | Path) -> bool:
+    """Whether a program listens on a port of this host, or on a socket."""
+    family, address = (
+        (socket.AF_UNIX, str(place)) if isinstance(place, Path) else (socket.AF_INET, ("127.0.0.1", place))
+    )
+    with socket.socket(family) as client:
+        return client.connect_ex(address) == 0
+
+
+# -- The command -----------------------------------------------------------------------------------------------------
+
+
+def start(arguments: Sequence[str]) -> str:
+    """Start a job, or find one that runs the same program; what is shown then. Raises NotebookError."""
+    words, command = split(arguments)
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config", "job-tools.conf")
+    defaults = settings(CONF, config)
+    options = parser(defaults).parse_args(words)
+    home = Path.home() / ".local/state/notebook" / defaults.get("CLUSTER", "cluster")
+    asked, wanted = resources(options), plan(options, command)
+    live = [*jobs(home)]
+    forget(home, live)
+    same = [job for job in live if read(job.directory / "plan").get("name") == wanted["name"]]
+    if same:
+        print(f"notebook: job {same[0].number} is there already, with its own options", file=sys.stderr)
+        directory = same[0].directory
+    else:
+        directory = prepare(home, wanted)
+    try:
+        if not same:
+            submit(directory, wanted["name"], asked)
+        job, state = wait(home, directory)
+    except KeyboardInterrupt:
+        if not same:
+            cancel(home, directory)
+        raise
+    login = defaults.get("LOGIN") or socket.gethostname()
+    return shown(job, read(directory / "plan"), state, login)
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options, and the command after `--`."""
+    words = [*arguments]
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
+
+
+def interrupt(*_signal: object) -> None:
+    """What the signals do."""
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit status."""
+    if arguments[:1] == ["--in-job"]:
+        return serve(Path(arguments[1]))
+    for number in ENDINGS:
+        signal.signal(number, interrupt)
+    try:
+        print(start(arguments), end="")
+    except NotebookError as error:
+        print(f"notebook: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
