@@ -71,12 +71,9 @@ def command_errors(host: RunHost) -> Iterator[str]:
             "ansible.cfg), keep no files of modules (ANSIBLE_KEEP_REMOTE_FILES), and become root by sudo, not su"
         )
         return
-    missing, given = {}, {}
-    for name, user in needed(host).items():
-        try:
-            given[name] = secrets.secret(user, name) or b""
-        except ValueError as error:
-            missing[name] = str(error)
+    answers = {name: _answer(user, name) for name, user in needed(host).items()}
+    missing = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+    given = {name: answer for name, answer in answers.items() if isinstance(answer, bytes)}
     names = {name: name for name in FORMS if name in given}
     lines = [f"  {name}: {text}" for name, text in missing.items()]
     lines += [f"  {text}" for text in _password_errors({name: given[name] for name in names}, names)]
@@ -87,6 +84,14 @@ def command_errors(host: RunHost) -> Iterator[str]:
         )
         running = ["A cluster that runs keeps its own: take them from its hosts, as the page says."] if new else []
         yield "\n".join(["slurm_secrets_command has not given these secrets:", *lines, *ways, *running])
+
+
+def _answer(host: RunHost, name: str) -> bytes | str:
+    """A secret of the command, or why there is none."""
+    try:
+        return secrets.secret(host, name) or b""
+    except ValueError as error:
+        return str(error)
 
 
 def _password_errors(contents: dict[str, bytes], names: dict[str, str]) -> list[str]:

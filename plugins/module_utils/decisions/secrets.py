@@ -50,7 +50,7 @@ SECRETS: Mapping[str, Secret] = {
 
 
 def comes_from_command(host: RunHost) -> bool:
-    """Whether the secrets are what a command of the site prints. Then the control host has and writes no file of them."""
+    """Whether a command of the site prints the secrets. Then the control host reads and writes no file of them."""
     return bool(host["slurm_secrets_command"])
 
 

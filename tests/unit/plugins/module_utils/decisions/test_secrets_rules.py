@@ -87,7 +87,7 @@ def test_a_key_is_raw_or_in_base64(printed: bytes) -> None:
     ],
 )
 def test_something_else_is_no_key(printed: bytes, error: str) -> None:
-    with pytest.raises(ValueError, match="^pass show x/munge.key: ") as found:
+    with pytest.raises(ValueError, match=r"^pass show x/munge\.key: ") as found:
         secrets.secret(head({"x/munge.key": printed}), "munge.key")
     assert str(found.value) == f"pass show x/munge.key: {error}"
 
@@ -156,7 +156,7 @@ def test_everything_that_is_missing_is_one_error() -> None:
         "slurm_secrets_command has not given these secrets:",
         "  jwt_hs256.key: pass show x/jwt_hs256.key: ended with 1: no such entry",
         "  backup_password: pass show x/backup_password: ended with 1: no such entry",
-        "  slurmdbd_storage_pass: found a newline (character 11), allowed: one line without tabs and control "
+        "  slurmdbd_storage_pass: found a newline (character 10), allowed: one line without tabs and control "
         "characters",
         "A new cluster needs new secrets. What makes one, for your store (docs/admin/secrets.md):",
         "  jwt_hs256.key: head -c 64 /dev/urandom | base64 --wrap=0",
