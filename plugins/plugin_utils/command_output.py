@@ -15,6 +15,7 @@ import fcntl
 import json
 import mmap
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -47,9 +48,6 @@ class Memory:
         """lock: the path of an empty file."""
         self.lock = lock
         self.map = mmap.mmap(-1, SIZE)
-        if hasattr(mmap, "MADV_DONTDUMP"):
-            with suppress(OSError):
-                self.map.madvise(mmap.MADV_DONTDUMP)  # no part of a core dump
         self.map[: _HEAD.size] = _HEAD.pack(_HEAD.size)
 
     @contextmanager
@@ -82,7 +80,12 @@ _memories: dict[str, Memory] = {}
 
 
 def share_outputs(directory: str) -> None:
-    """Let the processes that this one will fork share answers. directory: that of Ansible for the run, for the lock."""
+    """Let the processes that this one will fork share answers, and let none of them leave a core (core(5)).
+
+    directory: that of Ansible for the run, for the lock.
+    """
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     path = f"{directory}/gpucluster-outputs.lock"
     if path not in _memories:
         _memories.clear()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     image,
@@ -17,8 +17,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written i
 
 FORMS = {secrets.DATABASE: "slurm", secrets.MAIL: "line", secrets.BACKUP: "line"}
 """How the file of a host has a password."""
-
-DOCUMENTATION = "docs/admin/secrets.md"
 
 
 def needed(host: RunHost) -> dict[str, RunHost]:
@@ -78,12 +76,19 @@ def command_errors(host: RunHost) -> Iterator[str]:
     lines = [f"  {name}: {text}" for name, text in missing.items()]
     lines += [f"  {text}" for text in _password_errors({name: given[name] for name in names}, names)]
     if lines:
-        new = [f"  {name}: {secrets.SECRETS[name].new}" for name in missing if secrets.SECRETS[name].new]
-        ways = (
-            [f"A new cluster needs new secrets. What makes one, for your store ({DOCUMENTATION}):", *new] if new else []
-        )
-        running = ["A cluster that runs keeps its own: take them from its hosts, as the page says."] if new else []
-        yield "\n".join(["slurm_secrets_command has not given these secrets:", *lines, *ways, *running])
+        yield "\n".join(["slurm_secrets_command has not given these secrets:", *lines, *_ways(missing)])
+
+
+def _ways(missing: Iterable[str]) -> list[str]:
+    """How a person makes those that are missing, since the run writes nothing into the site's store."""
+    new = [f"  {name}: {secrets.SECRETS[name].new}" for name in missing if secrets.SECRETS[name].new]
+    if not new:
+        return []
+    return [
+        "A new cluster needs new secrets. What makes one, for your store (docs/admin/secrets.md):",
+        *new,
+        "A cluster that runs keeps its own: take them from its hosts, as the page says.",
+    ]
 
 
 def _answer(host: RunHost, name: str) -> bytes | str:

@@ -116,7 +116,7 @@ def test_with_a_command_no_task_makes_a_secret_and_no_file_is_read() -> None:
 def test_the_backup_has_no_secrets_of_a_command(tmp_path: Path) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets/munge.key").write_bytes(b"old key")
-    variables = {"slurm_cluster_dir": str(tmp_path), "slurm_secrets_dir": str(tmp_path / "secrets")}
+    variables: dict[str, Any] = {"slurm_cluster_dir": str(tmp_path), "slurm_secrets_dir": str(tmp_path / "secrets")}
     (file,) = backup.control_files(cluster(**variables)["head"])
     assert b"old key" in base64.b64decode(file["secret"])
     (file,) = backup.control_files(head({}, **variables))
