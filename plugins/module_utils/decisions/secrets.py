@@ -1,8 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The secrets of a cluster, as the control host has them: in files, or by a command of the site
-(docs/design/secrets.md)."""
+"""The secrets of a cluster on the control host: in files, or from a command of the site (docs/design/secrets.md)."""
 
 from __future__ import annotations
 
@@ -23,6 +22,10 @@ BACKUP_ENVIRONMENT = "backup.env"
 MAIL = "mail_password"
 
 NEW_PASSWORD = "cat /proc/sys/kernel/random/uuid"
+NEW_TOKEN_KEY = "head -c 64 /dev/urandom | base64 --wrap=0"
+
+KEY_BYTES = (32, 65536)
+"""The least and the largest size of a key."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +34,17 @@ class Secret:
 
     new: str
     """The command that makes a new one; empty if the site has it from elsewhere."""
-    sizes: tuple[int, int] | None = None
-    """The least and the largest number of bytes of a key. A password has none: it is one line of text."""
+    is_key: bool = False
+    """Whether it is bytes. Everything else is text."""
     variable: str = ""
     """A variable of a role that can name another file."""
 
 
 SECRETS: Mapping[str, Secret] = {
-    MUNGE: Secret("head -c 1024 /dev/urandom | base64 --wrap=0", (32, 65536), "munge_key_file"),
+    MUNGE: Secret("head -c 1024 /dev/urandom | base64 --wrap=0", True, "munge_key_file"),
     DATABASE: Secret(NEW_PASSWORD, variable="slurmdbd_storage_pass_file"),
-    PAGES: Secret("head -c 64 /dev/urandom | base64 --wrap=0", (32, 65536)),
-    COMMANDS: Secret("head -c 64 /dev/urandom | base64 --wrap=0", (32, 65536)),
+    PAGES: Secret(NEW_TOKEN_KEY, True),
+    COMMANDS: Secret(NEW_TOKEN_KEY, True),
     BACKUP: Secret(NEW_PASSWORD, variable="backup_password_file"),
     BACKUP_ENVIRONMENT: Secret("", variable="backup_environment_file"),
     MAIL: Secret(""),
@@ -114,8 +117,7 @@ def _decoded(name: str, output: bytes) -> bytes:
 
     Text that is no base64 is no key, but rather a message. Role first_boot reads the same.
     """
-    sizes = SECRETS[name].sizes
-    if sizes is None:
+    if not SECRETS[name].is_key:
         return output
     try:
         key = base64.b64decode(b"".join(output.split()), validate=True)
@@ -123,7 +125,7 @@ def _decoded(name: str, output: bytes) -> bytes:
         key = output
         if output.isascii() and output.decode().replace("\n", " ").replace("\r", " ").isprintable():
             raise ValueError("found text that is not base64, allowed: a key, raw or in base64") from None
-    least, most = sizes
+    least, most = KEY_BYTES
     if not least <= len(key) <= most:
         raise ValueError(f"found {len(key)} bytes, allowed: a key of {least} to {most} bytes, raw or in base64")
     return key
