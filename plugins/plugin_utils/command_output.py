@@ -60,7 +60,7 @@ class Memory:
     def find(self, key: str) -> Answer | None:
         """The answer to a command; None if nobody has asked."""
         (end,) = _HEAD.unpack(self.map[: _HEAD.size])
-        for line in self.map[_HEAD.size : end].splitlines():
+        for line in self.map[_HEAD.size : end].split(b"\n")[:-1]:
             found, answer = json.loads(line)
             if found == key:
                 return dict(answer)

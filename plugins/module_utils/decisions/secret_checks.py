@@ -19,7 +19,7 @@ FORMS = {secrets.DATABASE: "slurm", secrets.MAIL: "line", secrets.BACKUP: "line"
 """How the file of a host has a password."""
 
 
-def needed(host: RunHost) -> dict[str, RunHost]:
+def needed(host: RunHost) -> dict[str, str]:
     """The secrets that the cluster needs, and for each a host that gets it.
 
     Slurm's release is not known yet. It decides whether slurmctld's pages need a key, and the newest one does.
@@ -39,7 +39,13 @@ def needed(host: RunHost) -> dict[str, RunHost]:
         secrets.MAIL: controller if "user" in host["slurm_mail"] else "",
     }
     # A host that the inventory lacks has an error of its own.
-    return {name: host.of(user) for name, user in users.items() if user in host["groups"]["all"]}
+    return {name: user for name, user in users.items() if user in host["groups"]["all"]}
+
+
+def _path(host: RunHost, name: str, user: str) -> str:
+    """The file of a secret. Where a variable of a role names another one, it is that of the host with the role."""
+    variable, keeper = secrets.SECRETS[name].variable, host.of(user)
+    return str(keeper[variable]) if variable in keeper else secrets.path(host, name)
 
 
 def file_errors(host: RunHost) -> Iterator[str]:
@@ -53,7 +59,7 @@ def file_errors(host: RunHost) -> Iterator[str]:
             f"slurm_mail has user {host['slurm_mail']['user']}, and {file} is missing: put the password of the relay "
             "there (mode 0600; ansible-vault may encrypt it)"
         )
-    names = {secrets.path(users[name], name): name for name in (secrets.DATABASE, secrets.MAIL) if name in users}
+    names = {_path(host, name, users[name]): name for name in (secrets.DATABASE, secrets.MAIL) if name in users}
     contents = {path: content for path in names if (content := host.content(path)) is not None}
     yield from _password_errors(contents, names)
 
@@ -69,7 +75,7 @@ def command_errors(host: RunHost) -> Iterator[str]:
             "ansible.cfg), keep no files of modules (ANSIBLE_KEEP_REMOTE_FILES), and become root by sudo, not su"
         )
         return
-    answers = {name: _answer(user, name) for name, user in needed(host).items()}
+    answers = {name: _answer(host, name) for name in needed(host)}
     missing = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
     given = {name: answer for name, answer in answers.items() if isinstance(answer, bytes)}
     names = {name: name for name in FORMS if name in given}
@@ -108,7 +114,7 @@ def _password_errors(contents: dict[str, bytes], names: dict[str, str]) -> list[
 def warnings(host: RunHost) -> Iterator[str]:
     """Files of secrets that nobody reads, because the command gives them."""
     if secrets.comes_from_command(host):
-        paths = [secrets.path(user, name) for name, user in needed(host).items()]
+        paths = [_path(host, name, user) for name, user in needed(host).items()]
         if found := [path for path in paths if host.content(path) is not None]:
             yield (
                 f"slurm_secrets_command gives the secrets, so that these files are not read: {', '.join(found)}. "
