@@ -33,22 +33,20 @@ KEPT = {
 LEFT_OUT = (".venv", ".venv-new", ".git", ".cache", "node_modules")
 
 
+def parts(secret: bytes) -> set[bytes]:
+    """A short secret, or parts of a long one."""
+    middle = len(secret) // 2
+    return {secret[:PIECE], secret[middle : middle + PIECE]} if len(secret) > PIECE else {secret.strip()}
+
+
 def forms(*secrets: bytes) -> list[bytes]:
     """What is searched for: parts of the secrets, as programs would print them."""
     found = []
-    for secret in secrets:
-        for part in (
-            {secret.strip()[:PIECE], secret[len(secret) // 2 :].strip()[:PIECE]} if secret[PIECE:] else {secret.strip()}
-        ):
-            found += [
-                part,
-                part.hex().encode(),
-                repr(part)[2:-1].encode(),
-                json.dumps(part.decode("latin-1"))[1:-1].encode(),
-            ]
-            # The bytes of a text in base64 depend on what is before it.
-            found += [base64.b64encode(b"x" * before + part)[4:-4] for before in range(3)]
-            found += [base64.b64encode(part)[:-4]]
+    for part in {part for secret in secrets for part in parts(secret)}:
+        as_json = json.dumps(part.decode("latin-1"))[1:-1].encode()
+        found += [part, part.hex().encode(), repr(part)[2:-1].encode(), as_json, base64.b64encode(part)[:-4]]
+        # The letters of a text in base64 depend on what is before it.
+        found += [base64.b64encode(b"x" * before + part)[4:-4] for before in (1, 2)]
     return list(dict.fromkeys(found))
 
 
