@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ansible import constants
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people_key import complete
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
     gres_lines,
@@ -22,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import LIMIT, limit_answers
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.command_output import share_outputs
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.rules import import_rules
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_processes import mark_processes
@@ -34,6 +36,7 @@ def begin_run(value: Any = None, limit: int = LIMIT) -> Any:
     """The filter `limit_answers`, with which every playbook of this collection begins."""
     Run.of_collection = True
     mark_processes()
+    share_outputs(constants.DEFAULT_LOCAL_TMP)
     return limit_answers(value, limit)
 
 

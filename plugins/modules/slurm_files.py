@@ -14,6 +14,29 @@ description:
     One task and one connection serve any number of files.
   - For files of a daemon use M(gpucluster.slurm.slurm_service), which restarts the daemon.
 options:
+  secrets:
+    description: Files with secret content, which is never shown.
+    type: list
+    elements: dict
+    default: []
+    version_added: 0.3.0
+    suboptions:
+      path:
+        description: Path of the file.
+        type: path
+        required: true
+      secret:
+        description: The content of the file, encoded in base64.
+        type: str
+        required: true
+      owner:
+        description: User and group that own the file, by name.
+        type: str
+        default: root
+      mode:
+        description: Permissions of the file, in octal.
+        type: str
+        default: "0600"
   purge:
     description:
       - Directory from which other files are removed if they contain C(Managed by gpucluster.slurm) in their first or
@@ -71,7 +94,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import (
     from_options as wanted_directories,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import OPTIONS, check, from_options, replace
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import (
+    OPTIONS,
+    SECRET_OPTIONS,
+    check,
+    from_options,
+    from_secret_options,
+    replace,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
@@ -103,7 +133,7 @@ def change_files(module: AnsibleModule) -> FilesResult:
     params = module.params
     directories = Directories(wanted_directories(params["directories"]))
     directories.check()
-    files = from_options(params["files"])
+    files = [*from_options(params["files"]), *from_secret_options(params["secrets"])]
     changes = [file for file in files if file.changes]
     gone = unwanted(params["purge"], {file.path for file in files})
     diff = directories.diff + [file.diff for file in changes]
@@ -124,6 +154,7 @@ def change_files(module: AnsibleModule) -> FilesResult:
 ARGUMENTS = {
     "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
     "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
+    "secrets": {"type": "list", "elements": "dict", "default": [], "options": SECRET_OPTIONS, "no_log": False},
     "purge": {"type": "path"},
     "note": {"type": "str"},
     "digest": {"type": "str"},

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,10 +17,12 @@ import yaml
 from ansible import constants, context
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.yaml import SafeLoader
+from ansible.plugins.loader import become_loader, connection_loader
 from ansible.template import trust_as_template
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import shared
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils import command_output
 
 ROLES = Path(__file__).parents[2] / "roles"
 
@@ -30,6 +32,9 @@ def role_defaults(role: str) -> dict[str, Any]:
     """The defaults of a role, as its file has them."""
     return yaml.safe_load((ROLES / role / "defaults/main.yml").read_text(encoding="utf-8")) or {}
 
+
+PIPELINING = ("ansible_pipelining", "ansible_ssh_pipelining")
+"""Variables with which a site switches Ansible's pipelining on or off."""
 
 ANSWER = "__slurm_facts"
 """The result of slurm_host_facts, or a variable with it. Nothing in a result is a template."""
@@ -159,6 +164,26 @@ class TemplatedHost(RunHost):
         except OSError as error:
             raise AnsibleError(f"{path}: {error}") from error
         return content
+
+    def output(self, command: Sequence[str], directory: str) -> bytes:
+        """What a command prints that runs on the control host in a directory, once in a run of this collection."""
+        return command_output.output(command, directory)
+
+    @property
+    def writes_arguments(self) -> bool:
+        """Whether Ansible writes the arguments of modules for this host into files of the control host."""
+        own = self.of(self.name)  # a task has values of its own for these variables
+        variables = {name: own[name] for name in PIPELINING if name in own}
+        connection = str(own.get("ansible_connection") or constants.DEFAULT_TRANSPORT)
+        plugin = connection_loader.get(connection, class_only=True)  # this reads its options
+        become = become_loader.get(str(own.get("ansible_become_method") or constants.DEFAULT_BECOME_METHOD))
+        pipelining = constants.config.get_config_value(
+            "pipelining",
+            plugin_type="connection",
+            plugin_name=plugin.ansible_name.rpartition(".")[2],
+            variables=variables,
+        )
+        return constants.DEFAULT_KEEP_REMOTE_FILES or not (pipelining and getattr(become, "pipelining", True))
 
     def _found(self, path: str) -> str:
         """A relative path is searched as Ansible's own lookups search it."""

@@ -335,13 +335,13 @@ def with_hardware(lab: Lab, directory: Path, node: str, hardware: dict[str, Any]
 
 
 def with_cluster(lab: Lab, directory: Path, cluster: dict[str, Any], **variables: Any) -> Lab:
-    """The lab with another cluster file, which is written to a directory. The lab's secrets are used.
+    """The lab with another cluster file, which is written to a directory. The lab's secrets are used by default.
 
     variables: further variables of the cluster; they override those that follow from the file.
     """
     path = directory / lab.inventory.name
     path.write_text(yaml.safe_dump(cluster))
     (directory / "group_vars").mkdir(exist_ok=True)
-    variables["slurm_secrets_dir"] = str(lab.inventory.parent / "secrets" / cluster["name"])
+    variables.setdefault("slurm_secrets_dir", str(lab.inventory.parent / "secrets" / cluster["name"]))
     (directory / "group_vars/slurm_cluster.yml").write_text(yaml.safe_dump(variables))
     return Lab(lab.scenario, path)

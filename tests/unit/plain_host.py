@@ -9,7 +9,7 @@ Options of roles that are on or off are texts, as the command line gives them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ CLUSTER: dict[str, Any] = {
     "slurm_cluster_name": "x",
     "slurm_cluster_dir": "/cluster",
     "slurm_secrets_dir": "/cluster/secrets/x",
+    "slurm_secrets_command": [],
     "slurm_controllers": ["head"],
     "slurm_database": "head",
     "slurm_hardware_types": {"m": {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000}},
@@ -55,6 +56,10 @@ class PlainHost(RunHost):
     def __init__(self, variables: Mapping[str, Any], files: Mapping[str, bytes] | None = None) -> None:
         self._variables = dict(variables)
         self.files = files or {}
+        self.printed: dict[str, bytes] = {}
+        """What commands of the control host print, by their last argument; others fail."""
+        self.asked: list[list[str]] = []
+        self.writes = False
         self.called = ["gpucluster.slurm.site"]
         self.hosts: dict[str, PlainHost] = {self.name: self}
 
@@ -78,6 +83,19 @@ class PlainHost(RunHost):
     def content(self, path: str) -> bytes | None:
         """One of the files that the test has given."""
         return self.files.get(path)
+
+    def output(self, command: Sequence[str], directory: str) -> bytes:
+        """What the test has given for the command."""
+        assert directory == self["slurm_cluster_dir"]
+        self.asked.append([*command])
+        if command[-1] not in self.printed:
+            raise ValueError("ended with 1: no such entry")
+        return self.printed[command[-1]]
+
+    @property
+    def writes_arguments(self) -> bool:
+        """As the test has set it."""
+        return self.writes
 
     def option(self, role: str, name: str) -> Any:
         """A variable, or the default of the role if that is no template."""

@@ -151,6 +151,20 @@ def test_files_that_do_not_have_what_the_cluster_needs(tmp_path: Path) -> None:
     assert "geheim" not in run.stdout + run.stderr
 
 
+def test_secrets_from_a_command_that_fails(tmp_path: Path) -> None:
+    """It runs next to the inventory, once for each secret, and its output is not shown."""
+    program = tmp_path / "give"
+    program.write_text('#!/bin/sh\necho "$1" >>asked\necho geheim\necho "no $1" >&2\nexit 3\n')
+    program.chmod(0o700)
+    variables = yaml.safe_load(VARIABLES) | {"slurm_secrets_command": ["./give", "{cluster}/{secret}"]}
+    run = preflight(tmp_path, variables, yaml.safe_load(POLICY), "-vvv")
+    assert run.returncode == 2
+    for name in ("munge.key", "slurmdbd_storage_pass"):
+        assert f"{name}: ./give plain/{name}: ended with 3: no plain/{name}" in " ".join(run.stdout.split()), run.stdout
+    assert "geheim" not in run.stdout + run.stderr
+    assert (tmp_path / "asked").read_text() == "plain/munge.key\nplain/slurmdbd_storage_pass\n"
+
+
 PEOPLE = """\
 {{ {'groups': [{'name': 'vision', 'gid': 6001}],
     'users': [{'name': 'alice', 'uid': 5001}, {'name': 'carol', 'uid': 5003, 'state': 'suspended'}]}

@@ -21,7 +21,7 @@ def archive(directory: str, cluster: str, secrets: str) -> bytes:
     """A tar archive of the files, with names that begin with cluster/ and secrets/; the same for the same files."""
     top = Path(directory)
     members = {f"cluster/{path.relative_to(top)}": path for path in _of_cluster(top, cluster)}
-    if Path(secrets).is_dir():
+    if secrets and Path(secrets).is_dir():
         members |= {f"secrets/{path.relative_to(secrets)}": path for path in _below(Path(secrets))}
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:

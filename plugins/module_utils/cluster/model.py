@@ -267,6 +267,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     slurmdbd_conf = variables.get("slurmdbd_conf")
     slurmdbd_conf = plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
     _check_directories(checker, variables.get("slurm_secrets_dir"), slurmdbd_conf)
+    _check_secrets_command(checker, variables.get("slurm_secrets_command"))
     check_ports(checker, parts, mounts, slurmdbd_conf, variables)
     access_key.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     problems.extend(privileges.errors(variables))
@@ -297,6 +298,22 @@ def _check_directories(checker: Checker, secrets: Any, slurmdbd_conf: Mapping[st
     if secrets and (error := directory_error(normpath(str(secrets)), "secrets")):
         checker.problem("slurm_secrets_dir", f"found {shown(secrets)}, {error}")
     check_paths(checker, "slurmdbd_conf", slurmdbd_conf, OF_SLURMDBD)
+
+
+def _check_secrets_command(checker: Checker, command: Any) -> None:
+    """Check the command that prints secrets: without the name of a secret, all would be the same."""
+    if not command:
+        return
+    name, allowed = "slurm_secrets_command", "a list of arguments, one of which has {secret}"
+    if not isinstance(command, list) or not all(isinstance(argument, str) for argument in command):
+        checker.problem(name, f"found {shown(command)}, allowed: {allowed}")
+        return
+    if not command[0] or any("\0" in argument or "\n" in argument for argument in command):
+        checker.problem(
+            name, f"found {shown(command)}, allowed: arguments of one line, the first of which is a program"
+        )
+    elif not any("{secret}" in argument for argument in command):
+        checker.problem(name, f"found {shown(command)}, allowed: {allowed}, which becomes the name of the secret")
 
 
 def _untouched(checker: Checker, unmanaged: str, parts: Parts) -> set[str]:

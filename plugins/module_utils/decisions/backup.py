@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.control_files import archive
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import secrets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     is_controller,
     source,
@@ -121,11 +122,12 @@ def password(host: RunHost) -> str:
     Raises:
         ValueError: the control host has no key. In check mode it may not exist yet.
     """
-    path = host["backup_password_file"]
-    key = host.content(path)
-    if key is None and not host.check_mode:
-        raise ValueError(f"backup_password_file: {path} is missing")
-    return base64.b64encode(key or b"").decode()
+    return base64.b64encode(secrets.required(host, secrets.BACKUP, "backup_password_file")).decode()
+
+
+def lacks_password(host: RunHost) -> bool:
+    """Whether a task has to write the key on the control host."""
+    return not secrets.is_known(host, secrets.BACKUP)
 
 
 def known_password(host: RunHost) -> str:
@@ -141,15 +143,21 @@ def known_password(host: RunHost) -> str:
 
 
 def control_files(host: RunHost) -> list[dict[str, Any]]:
-    """What the control host has of the cluster, as one archive. Encrypted files stay encrypted."""
-    packed = archive(host["slurm_cluster_dir"], host["slurm_cluster_name"], host["slurm_secrets_dir"])
+    """What the control host has of the cluster, as one archive. Encrypted files stay encrypted.
+
+    Secrets that a command gives are those of another store, which has its own backup.
+    """
+    directory = "" if secrets.comes_from_command(host) else host["slurm_secrets_dir"]
+    packed = archive(host["slurm_cluster_dir"], host["slurm_cluster_name"], directory)
     secret = base64.b64encode(packed).decode()
     return [{"path": f"{DIRECTORY}/control.tar", "secret": secret, "mode": "0600", "loaded": False}]
 
 
 def _environment(host: RunHost) -> list[dict[str, Any]]:
     """Variables for restic, if the site has any."""
-    content = host.content(host["backup_environment_file"])
+    if secrets.comes_from_command(host) and not secrets.has_environment(host["slurm_backup"]["target"]):
+        return []
+    content = secrets.secret(host, secrets.BACKUP_ENVIRONMENT)
     if content is None:
         return []
     secret = base64.b64encode(content).decode()

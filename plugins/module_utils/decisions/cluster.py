@@ -163,11 +163,6 @@ def backup_hosts(host: RunHost) -> list[str]:
     return list(dict.fromkeys(host for host in hosts if host))
 
 
-def mail_password_file(host: RunHost) -> str:
-    """The file on the control host that has the password of the relay of mails."""
-    return f"{host['slurm_secrets_dir']}/mail_password"
-
-
 def submit_host(host: RunHost) -> str:
     """The host on which jobs are submitted: the first login host or controller that the run has reached."""
     reached = host["groups"].get("slurm_needs_validation")

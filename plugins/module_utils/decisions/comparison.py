@@ -19,6 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     metrics_server,
     munge,
     platform,
+    secrets,
     slurm_health,
     slurmctld,
     slurmd,
@@ -140,7 +141,7 @@ def other_cluster_lines(host: RunHost, clusters: Mapping[str, Any]) -> list[str]
         controllers=host["slurm_controllers"],
         database=host["slurm_database"],
         state_directory=state_directory(host),
-        adopted=host.content(munge.key_path(host)) is not None,
+        adopted=secrets.is_known(host, secrets.MUNGE),
     )
 
 

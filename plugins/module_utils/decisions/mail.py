@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import secrets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    mail_password_file,
     serves,
     slurm_user,
 )
@@ -71,10 +71,9 @@ def password(host: RunHost) -> dict[str, Any]:
     Raises:
         ValueError: the control host does not have it.
     """
-    path = mail_password_file(host)
-    content = host.content(path)
+    content = secrets.secret(host, secrets.MAIL)
     if content is None:
-        raise ValueError(f"slurm_mail: {path} is missing")
+        raise ValueError(f"slurm_mail: {secrets.path(host, secrets.MAIL)} is missing")
     secret = base64.b64encode(content).decode()
     return {"path": PASSWORD, "secret": secret, "owner": slurm_user(host), "mode": "0400", "loaded": False}
 

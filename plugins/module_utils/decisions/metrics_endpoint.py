@@ -82,8 +82,8 @@ def key_files(host: RunHost) -> list[dict[str, Any]]:
 
 def require_key(host: RunHost) -> None:
     """Raise ValueError if the control host has no key: the controllers of this run make it. Check mode makes none."""
-    path = token_keys.control_path(host, token_keys.PAGES)
-    if host.content(path) is None and not host.check_mode:
+    if token_keys.is_missing(host, token_keys.PAGES) and not host.check_mode:
+        path = token_keys.control_path(host, token_keys.PAGES)
         raise ValueError(f"slurm_monitoring: {path} is missing; run site.yml without --limit")
 
 

@@ -28,6 +28,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     metrics,
     metrics_endpoint,
     rest,
+    secrets,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     SLURMCTLD_PORT,
@@ -255,7 +256,7 @@ def server_digest(host: RunHost, cluster: MeasuredCluster) -> str:
 
     A password of a receiver is short: without a salt, the checksum on the host would help to guess it.
     """
-    salt = hashlib.sha256(host.content(f"{host['slurm_secrets_dir']}/munge.key") or b"").hexdigest()
+    salt = hashlib.sha256(secrets.secret(host, secrets.MUNGE) or b"").hexdigest()
     files = [server_files(host, cluster, name) for name in server_names(cluster)]
     return options_digest([salt, files])
 

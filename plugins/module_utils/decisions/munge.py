@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image, secrets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     serves,
     serving_controller,
@@ -46,9 +46,9 @@ def service(host: RunHost) -> Service:
     return Service(files, digest(host), {"command": ENCODE} if serves(host) else decoding(host))
 
 
-def key_path(host: RunHost) -> str:
-    """The file on the control host that has the key."""
-    return str(host.option("munge", "munge_key_file"))
+def lacks_key(host: RunHost) -> bool:
+    """Whether a task has to write the key on the control host. An image has no key."""
+    return not (image.builds(host) or secrets.is_known(host, secrets.MUNGE))
 
 
 def key_files(host: RunHost) -> list[dict[str, Any]]:
@@ -57,12 +57,8 @@ def key_files(host: RunHost) -> list[dict[str, Any]]:
     Raises:
         ValueError: the control host has no key. In check mode it may not exist yet.
     """
-    path = key_path(host)
-    key = host.content(path)
-    if key is None and not host.check_mode:
-        raise ValueError(f"munge_key_file: {path} is missing")
-    secret = base64.b64encode(key or b"").decode()
-    return [{"path": "/etc/munge/munge.key", "secret": secret, "owner": "munge", "mode": "0400"}]
+    key = base64.b64encode(secrets.required(host, secrets.MUNGE, "munge_key_file")).decode()
+    return [{"path": "/etc/munge/munge.key", "secret": key, "owner": "munge", "mode": "0400"}]
 
 
 def digest(host: RunHost) -> str:
@@ -102,7 +98,7 @@ def hosts_with_work(host: RunHost, answers: Mapping[str, Mapping[str, Any]]) -> 
         host: any host.
         answers: by host, the answer to slurm_host_facts with the stages that follow from it.
     """
-    wanted = digest(host) if host.content(key_path(host)) is not None else None
+    wanted = digest(host) if secrets.is_known(host, secrets.MUNGE) else None
     changed = {
         name
         for name, answer in answers.items()

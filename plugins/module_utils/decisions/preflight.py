@@ -28,6 +28,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     alertmanager,
     command_line,
     image,
+    secret_checks,
     slurm_accounting,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -36,7 +37,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
     backup_hosts,
     cluster_members,
     hosts_of_key,
-    mail_password_file,
     port_variables,
     source,
 )
@@ -44,7 +44,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_values import untracked_limit_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import password_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 ROLES: Mapping[str, str] = {
@@ -82,6 +81,7 @@ SHARED = (
     "slurm_user_id",
     "slurm_containers",
     "slurm_no_new_privileges",
+    "slurm_secrets_command",
     "slurm_secrets_dir",
 )
 """Shared variables that the rules of the cluster file are about."""
@@ -147,8 +147,13 @@ def own_value(host: RunHost | None, name: str, default: Any) -> Any:
 
 def objections(host: RunHost) -> list[str]:
     """Why a cluster with these variables cannot run, each with the way out; the variables have been checked before."""
-    # What slurm.conf tracks is known once its lines are right.
-    return list(_objections(host)) or line_errors(host) or untracked_limit_errors(host, policy_values(host))
+    # What slurm.conf tracks is known once its lines are right. A command for secrets may ask a person for a PIN.
+    return (
+        list(_objections(host))
+        or line_errors(host)
+        or untracked_limit_errors(host, policy_values(host))
+        or list(secret_checks.command_errors(host))
+    )
 
 
 def _objections(host: RunHost) -> Iterator[str]:
@@ -170,13 +175,7 @@ def _objections(host: RunHost) -> Iterator[str]:
         )
     )
     yield from receivers_errors(host)
-    mail, file = host["slurm_mail"], mail_password_file(host)
-    if "user" in mail and host.content(file) is None:
-        yield (
-            f"slurm_mail has user {mail['user']}, and {file} is missing: put the password of the relay there (mode "
-            "0600; ansible-vault may encrypt it)"
-        )
-    yield from joined(stored_password_errors(host))
+    yield from joined(secret_checks.file_errors(host))
     yield from joined(script_errors(site_scripts(host)))
     if not host["slurm_partitions"]:
         yield "slurm_partitions is empty, and a job needs a partition to run in (cluster file, partitions)"
@@ -242,19 +241,6 @@ def adopts(host: RunHost) -> bool:
     return bool(without(host.members("slurm_compute"), others))
 
 
-def stored_password_errors(host: RunHost) -> list[str]:
-    """Passwords that their files on the hosts cannot express. The texts name a character of a password at most."""
-    forms = {}
-    if host["slurm_database"]:
-        own = f"{host['slurm_secrets_dir']}/slurmdbd_storage_pass"
-        forms[own_value(first_of(host, [host["slurm_database"]]), "slurmdbd_storage_pass_file", own)] = "slurm"
-    if "user" in host["slurm_mail"]:
-        forms[mail_password_file(host)] = "line"
-    found = {path: content for path in forms if (content := host.content(path)) is not None}
-    passwords = {path: content.decode(errors="surrogateescape").rstrip() for path, content in found.items()}
-    return password_errors(passwords, forms)
-
-
 def receivers_errors(host: RunHost) -> Iterator[str]:
     """What alertmanager would refuse in the site's file of receivers, as far as its structure shows it."""
     name = host["slurm_monitoring"].get("receivers")
@@ -289,6 +275,7 @@ def warnings(host: RunHost) -> list[str]:
 
 def _warnings(host: RunHost) -> Iterator[str]:
     yield from suspended_warnings(host)
+    yield from secret_checks.warnings(host)
     if warning := storage_warning(host["slurm_storage"], cluster_members(host), host["slurm_people"]):
         yield warning
     target, hosts = host["slurm_backup"].get("target", ""), backup_hosts(host)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics, nginx, token_keys
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics, nginx, secrets, token_keys
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     is_controller,
     slurm_user,
@@ -66,12 +66,14 @@ def has_key(host: RunHost) -> bool:
 
 def knows_key(host: RunHost) -> bool:
     """Whether both the control host and the host have the key, so that no task need make it."""
-    return host.content(token_keys.control_path(host, token_keys.COMMANDS)) is not None and KEY in host.facts["files"]
+    return secrets.is_known(host, secrets.COMMANDS) and KEY in host.facts["files"]
 
 
 def key_files(host: RunHost) -> list[File]:
     """The key for the service of a daemon, which reads it at its start alone."""
-    return [token_keys.file(host, token_keys.COMMANDS, slurm_user(host)) | {"restart": True}] * has_key(host)
+    if not has_key(host):
+        return []
+    return [token_keys.file(host, token_keys.COMMANDS, slurm_user(host)) | {"restart": True}]
 
 
 # -- packages ---------------------------------------------------------------------------------------------------------
@@ -127,8 +129,8 @@ def check_files(host: RunHost) -> list[File]:
     Raises:
         ValueError: the control host has no key: the controllers of this run make it. Check mode makes none.
     """
-    path = token_keys.control_path(host, token_keys.COMMANDS)
-    if host.content(path) is None and not host.check_mode:
+    if token_keys.is_missing(host, token_keys.COMMANDS) and not host.check_mode:
+        path = token_keys.control_path(host, token_keys.COMMANDS)
         raise ValueError(f"slurm_rest: {path} is missing; run site.yml without --limit")
     program = f"#!/usr/bin/python3 -I\n{MANAGED}\n{stripped_file(ROLE, 'files/rest_auth.py')}\n"
     unit = host.text(ROLE, "check.service.j2", program=PROGRAM, key=KEY, slurm_user=slurm_user(host))

@@ -13,6 +13,7 @@ import json
 import re
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import secrets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.backup import PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import backup_hosts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -89,7 +90,7 @@ def backups(host: RunHost) -> dict[str, dict[str, Any]]:
 
 def lacks_secrets(host: RunHost) -> bool:
     """Whether the control host lacks the secrets of the cluster, and the backup has them."""
-    return "controller" in backups(host) and host.content(f"{host['slurm_secrets_dir']}/munge.key") is None
+    return "controller" in backups(host) and not secrets.is_known(host, secrets.MUNGE)
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
@@ -102,9 +103,8 @@ def reading_objection(host: RunHost) -> str:
         return f"Nothing was changed. These hosts have to take part, bare or not: {', '.join(missing)}"
     if not host["slurm_backup"]:
         return "slurm_backup is empty: name the target of the backup (cluster file, backup: target)"
-    path = host["backup_password_file"]
-    if host.content(path) is None:
-        return f"{path} is missing: put your copy of the key of the backup there"
+    if not secrets.is_known(host, secrets.BACKUP):
+        return f"{secrets.path(host, secrets.BACKUP)} is missing: put your copy of the key of the backup there"
     return ""
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 TRUE_TEXTS = ("1", "on", "t", "true", "y", "yes")
@@ -29,6 +29,19 @@ class RunHost(Mapping[str, Any]):
     @abstractmethod
     def content(self, path: str) -> bytes | None:
         """The content of a file on the control host, decrypted where ansible-vault encrypts it; None without one."""
+
+    @abstractmethod
+    def output(self, command: Sequence[str], directory: str) -> bytes:
+        """What a command prints that runs on the control host in a directory, once in a run of this collection.
+
+        Raises:
+            ValueError: it has failed, or printed nothing. The text has the last line of its errors, no output.
+        """
+
+    @property
+    @abstractmethod
+    def writes_arguments(self) -> bool:
+        """Whether Ansible writes the arguments of modules for this host into files of the control host."""
 
     @abstractmethod
     def extended(self, **variables: Any) -> RunHost:

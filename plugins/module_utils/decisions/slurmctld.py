@@ -17,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     mail,
     metrics_endpoint,
     rest,
+    secrets,
     slurm_files,
     state_directory,
 )
@@ -253,7 +254,7 @@ def service_digest(host: RunHost) -> str:
 
     The password of the relay is short: without a salt, the checksum on the host would help to guess it.
     """
-    key = host.content(f"{host['slurm_secrets_dir']}/munge.key") if mail.has_password(host) else None
+    key = secrets.secret(host, secrets.MUNGE) if mail.has_password(host) else None
     return digest([service_files(host), absent_files(host), base64.b64encode(key or b"").decode()])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, rest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, rest, secrets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
     has_record,
@@ -106,19 +106,22 @@ def password(host: RunHost) -> str:
     Raises:
         ValueError: the control host has no file with it. In check mode it may not exist yet.
     """
-    path = host["slurmdbd_storage_pass_file"]
-    content = host.content(path)
-    if content is None and not host.check_mode:
-        raise ValueError(f"slurmdbd_storage_pass_file: {path} is missing")
-    return (content or b"").decode().rstrip()
+    return secrets.required(host, secrets.DATABASE, "slurmdbd_storage_pass_file").decode().rstrip()
+
+
+def lacks_password(host: RunHost) -> bool:
+    """Whether a task has to write the password on the control host."""
+    return not secrets.is_known(host, secrets.DATABASE)
+
+
+def lacks_secrets(host: RunHost) -> bool:
+    """Whether a task has to write a secret for slurmdbd on the control host, or the key of tokens on this one."""
+    return lacks_password(host) or (rest.has_key(host) and not rest.knows_key(host))
 
 
 def salt(host: RunHost) -> str:
-    """The munge key in base64, which keeps the password from being guessed from a checksum; empty without a key.
-
-    A site that has the key in another place has none here, and the module compares everything in each run.
-    """
-    return base64.b64encode(host.content(f"{host['slurm_secrets_dir']}/munge.key") or b"").decode()
+    """The munge key in base64, which keeps the password from being guessed from a checksum; empty without a key."""
+    return base64.b64encode(secrets.secret(host, secrets.MUNGE) or b"").decode()
 
 
 def configuration(host: RunHost) -> SlurmdbdConfiguration:

@@ -12,15 +12,27 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import secrets
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import slurm_user
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
-PAGES = "slurmctld_http.key"
-COMMANDS = "jwt_hs256.key"
+PAGES = secrets.PAGES
+COMMANDS = secrets.COMMANDS
 
 
 def control_path(host: RunHost, key: str) -> str:
-    """The file on the control host that has a key."""
-    return f"{host['slurm_secrets_dir']}/{key}"
+    """The file on the control host that has a key, without a command for secrets."""
+    return secrets.path(host, key)
+
+
+def is_missing(host: RunHost, key: str) -> bool:
+    """Whether a task has to write the key on the control host."""
+    return not secrets.is_known(host, key)
+
+
+def wanted_files(host: RunHost, key: str) -> list[dict[str, Any]]:
+    """The key on the hosts, for slurm_files; nothing in check mode, while no run has made the key."""
+    return [] if is_missing(host, key) else [file(host, key, slurm_user(host))]
 
 
 def host_path(key: str) -> str:
@@ -30,7 +42,7 @@ def host_path(key: str) -> str:
 
 def file(host: RunHost, key: str, owner: str) -> dict[str, Any]:
     """A key for slurm_service; an empty one until the run has made it on the control host."""
-    secret = base64.b64encode(host.content(control_path(host, key)) or b"").decode()
+    secret = base64.b64encode(secrets.secret(host, key) or b"").decode()
     return {"path": host_path(key), "secret": secret, "owner": owner, "mode": "0400"}
 
 

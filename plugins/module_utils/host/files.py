@@ -30,6 +30,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Options of a file that belongs to root and is not secret, for an `argument_spec` (doc fragment `files`)."""
 
 
+SECRET_OPTIONS: dict[str, dict[str, Any]] = {
+    "path": {"type": "path", "required": True},
+    "secret": {"type": "str", "required": True, "no_log": True},
+    "owner": {"type": "str", "default": "root"},
+    "mode": {"type": "str", "default": "0600"},
+}
+"""Options of a file that is secret."""
+
+
 class FileError(CollectionError):
     """A file cannot be written as wanted."""
 
@@ -258,6 +267,14 @@ def from_base64(name: str, secret: str) -> bytes:
         return base64.b64decode("".join(secret.split()), validate=True)
     except ValueError:
         raise FileError(f"{name}: the secret is not base64") from None
+
+
+def from_secret_options(files: Iterable[Mapping[str, str]]) -> list[File]:
+    """Files by their SECRET_OPTIONS. Raises OSError and FileError, without the secret."""
+    return [
+        File(file["path"], from_base64(file["path"], file["secret"]), file["owner"], mode_of(file["mode"]), secret=True)
+        for file in files
+    ]
 
 
 def from_options(files: Iterable[Mapping[str, str]]) -> list[File]:

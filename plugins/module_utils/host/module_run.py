@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -38,6 +39,9 @@ def run_module(
         failed: further keys of the result of a module that has failed.
         options: those of AnsibleModule, such as required_if.
     """
+    # The arguments may have secrets. With this limit the kernel writes no core and starts no program for one (core(5)).
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     module = AnsibleModule(argument_spec=arguments, supports_check_mode=True, **options)
     try:
         with locked(*lock) if lock else nullcontext():

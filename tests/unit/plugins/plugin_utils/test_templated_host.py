@@ -93,3 +93,23 @@ def test_texts_are_those_of_ansible(name: str, tmp_path: Path, monkeypatch: pyte
     assert host(**variables).text("r", name, further="a-") == theirs
     if name == "lines.j2":
         assert theirs == "  a\n  x1 x\n\nend"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, False),  # ansible.cfg of the checkout
+        ({"ansible_pipelining": False}, True),
+        ({"ansible_ssh_pipelining": trust_as_template("{{ 1 == 2 }}")}, True),
+        ({"ansible_become_method": "su"}, True),
+        ({"ansible_connection": "local"}, True),
+        ({"ansible_connection": "local", "ansible_pipelining": True}, False),
+    ],
+)
+def test_without_pipelining_arguments_of_modules_become_files(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, Any], expected: bool
+) -> None:
+    monkeypatch.setattr(TemplatedHost, "of", lambda _self, _name: host(**variables))
+    assert host(ansible_pipelining=False).writes_arguments is expected
+    monkeypatch.setattr(constants, "DEFAULT_KEEP_REMOTE_FILES", True)
+    assert host().writes_arguments

@@ -390,3 +390,22 @@ def test_the_examples_stay_valid(path: Path) -> None:
     data = yaml.safe_load(path.read_text())
     files = {entry["file"] for key in ("prologs", "epilogs") for entry in data.get(key, []) if "file" in entry}
     assert load(Document(path.name, data), scripts={name: (path.parent / name).read_text() for name in files})
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        (["pass", "show", "x/{secret}"], ""),
+        ([], ""),
+        (["pass", "show", "x"], "found ['pass', 'show', 'x'], allowed: a list of arguments, one of which has {secret}"),
+        ("pass show {secret}", "found 'pass show {secret}', allowed: a list of arguments, one of which has {secret}"),
+        (["a", 1, "{secret}"], "found ['a', 1, '{secret}'], allowed: a list of arguments"),
+        (["", "{secret}"], "found ['', '{secret}'], allowed: arguments of one line, the first of which is a program"),
+        (["a", "b\n{secret}"], "found ['a', 'b\\n{secret}'], allowed: arguments of one line"),
+    ],
+)
+def test_the_command_for_secrets(command: Any, error: str) -> None:
+    variables = {"slurm_cluster_name": "x", "slurm_controllers": ["head"], "slurm_secrets_command": command}
+    found = model_errors(variables, ["head"])
+    assert len(found) == bool(error)
+    assert not error or found[0].startswith(f"slurm_secrets_command: {error}")

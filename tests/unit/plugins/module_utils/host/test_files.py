@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import resource
 import stat
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import
     FileError,
     from_base64,
     from_options,
+    from_secret_options,
     opener,
     part_of,
     replace,
@@ -102,6 +104,19 @@ def test_a_secret_that_is_not_base64_is_not_shown() -> None:
     assert from_base64("munge.key", "a2\nV5\n") == b"key"
     with pytest.raises(FileError, match=r"^munge.key: the secret is not base64$"):
         from_base64("munge.key", "geheim!")
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_a_secret_file_is_closed_and_its_diff_shows_nothing(tmp_path: Path, umask: int) -> None:
+    path, owner, before = tmp_path / "key", pwd.getpwuid(os.getuid()).pw_name, os.umask(umask)
+    try:
+        (file,) = from_secret_options([{"path": str(path), "secret": "a2V5", "owner": owner, "mode": "0400"}])
+        replace([file])
+    finally:
+        os.umask(before)
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"key", 0o400)
+    assert "key\n" not in str(file.diff["after"])
+    assert not from_secret_options([{"path": str(path), "secret": "a2V5", "owner": owner, "mode": "0400"}])[0].changes
 
 
 @pytest.fixture(name="no_umask")

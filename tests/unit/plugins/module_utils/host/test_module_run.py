@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,3 +85,20 @@ def test_each_error_of_a_module_is_caught() -> None:
     places = [*(plugins / "modules").glob("*.py"), *(plugins / "module_utils").rglob("*.py")]
     strange = [path.name for path in places if path.name != "errors.py" and "(Exception):\n" in path.read_text()]
     assert strange == []
+
+
+CRASH = """
+import os
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+with patch_module_args({"name": "a secret"}):
+    run_module(lambda module: os.abort(), {"name": {"type": "str"}})
+"""
+
+
+def test_a_module_that_crashes_leaves_no_core(tmp_path: Path) -> None:
+    """Where /proc/sys/kernel/core_pattern is a program, only its log would show one."""
+    given = ["sh", "-c", 'ulimit -c unlimited; exec "$@"', "sh", sys.executable, "-c", CRASH]
+    crashed = subprocess.run(given, cwd=tmp_path, env=os.environ, check=False)
+    assert crashed.returncode == -signal.SIGABRT
+    assert list(tmp_path.iterdir()) == []
