@@ -32,7 +32,7 @@ Account JobID BatchHost MinCpus NumCPUs MinTmpDisk NumNodes EndTime Dependency F
 OverSubscribe Sockets JobArrayID Cores Name Threads Comment ArrayTaskID TimeLimit TimeLeft MinMemory TimeUsed ReqNodes
 NodeList Command Contiguous QOS Partition PriorityLong Reason StartTime StateCompact State UserName UserID Reservation
 SubmitTime WCKey Licenses ExcNodes CoreSpec Nice SchedNodes SCT WorkDir tres-alloc tres-per-node
-""".split()
+"""
 """What Open OnDemand asks squeue for, in its order."""
 
 HISTORY = (
@@ -79,7 +79,7 @@ def with_portals(lab: Lab, directory: Path) -> Lab:
     """The lab with the cluster file of the documentation."""
     cluster = yaml.safe_load(lab.inventory.read_text())
     cluster["rest"] = {"host": LOGIN, "clients": ["10.213.7.224"]}
-    cluster["slurm_conf"] |= {"PrivateData": ["accounts", "jobs", "nodes", "reservations", "usage", "users"]}
+    cluster["slurm_conf"] |= {"PrivateData": ["accounts", "events", "jobs", "reservations", "usage", "users"]}
     users = [{"name": "alice", "DefaultAccount": "science"}, {"name": "bob", "DefaultAccount": "science"}]
     operator = {"name": OPERATOR, "DefaultAccount": "science", "AdminLevel": "Operator"}
     cluster["accounting"] = {"accounts": [{"name": "science"}], "users": [*users, operator]}
@@ -115,10 +115,11 @@ def as_user(lab: Lab, user: str, *command: str, given: str = "") -> str:
 
 def queue(lab: Lab, user: str, *options: str) -> list[dict[str, str]]:
     """The jobs that Open OnDemand reads from squeue, by its fields."""
-    fields = ":\x1f,".join([*FIELDS, ""])
+    names = FIELDS.split()
+    fields = ":\x1f,".join([*names, ""])
     text = as_user(lab, user, "squeue", "--all", "--states=all", "--noconvert", "-O", fields, *options)
     _header, _end, jobs = text.partition("\x1f\n")
-    return [dict(zip(FIELDS, line.split("\x1f"), strict=False)) for line in jobs.splitlines()]
+    return [dict(zip(names, line.split("\x1f"), strict=False)) for line in jobs.splitlines()]
 
 
 @pytest.fixture
@@ -179,16 +180,24 @@ def test_open_ondemand_sees_the_cluster_and_the_accounts_of_its_user(lab: Lab) -
 # -- Slurm-web ---------------------------------------------------------------------------------------------------------
 
 
-def get(lab: Lab, token: str, path: str) -> tuple[int, dict[str, Any]]:
+GET = """
+import ssl, sys, urllib.error, urllib.request
+headers = {"X-SLURM-USER-NAME": sys.argv[2], "X-SLURM-USER-TOKEN": sys.stdin.read()}
+request = urllib.request.Request(sys.argv[1], headers=headers)
+try:
+    answer = urllib.request.urlopen(request, timeout=60, context=ssl.create_default_context(cafile="/root/tls.crt"))
+except urllib.error.HTTPError as error:
+    answer = error
+print(answer.status, answer.headers.get_content_type(), answer.read().decode())
+"""
+
+
+def get(lab: Lab, token: str, path: str) -> tuple[int, Any]:
     """The status and the answer to a request of the agent, with the headers that it sends."""
-    headers = f'header = "X-SLURM-USER-NAME: {OPERATOR}"\nheader = "X-SLURM-USER-TOKEN: {token}"\n'
-    data = base64.b64encode(headers.encode()).decode()
-    curl = "curl --silent --max-time 60 --cacert /root/tls.crt --write-out '\\n%{http_code}' --config -"
-    text = str(
-        lab.command(FOREIGN, f"sh -c {shlex.quote(f'echo {data} | base64 -d | {curl} https://{ADDRESS}:6820{path}')}")
-    )
-    body, _newline, status = text.strip().rpartition("\n")
-    return int(status), json.loads(body) if body.startswith("{") else {"text": body}
+    url = f"https://{ADDRESS}:6820{path}"
+    said = lab.script(FOREIGN, f"python3 -c {shlex.quote(GET)} {url} {OPERATOR}", token.encode()).decode()
+    status, kind, body = said.split(" ", 2)
+    return int(status), json.loads(body) if kind == "application/json" else body.strip()
 
 
 @pytest.fixture(scope="module")
