@@ -148,7 +148,7 @@ def test_open_ondemand_submits_reads_and_ends_a_job(lab: Lab, job: str) -> None:
     assert {field: found[field] for field in wanted} == wanted
     assert found["NodeList"] in NODES
     assert re.search(r"(?:^|,)mem=\w+(?:,|$)", found["tres-alloc"])
-    assert [one["JobID"] for one in queue(lab, "alice", "-u", "alice")] == [job]
+    assert job in [one["JobID"] for one in queue(lab, "alice", "-u", "alice")]
     # PrivateData: a user's portal shows the user's jobs alone.
     assert queue(lab, "bob") == []
     lab.wait_for(found["NodeList"], "cat /home/alice/portal.log", "hello")
@@ -167,8 +167,8 @@ def test_open_ondemand_sees_the_cluster_and_the_accounts_of_its_user(lab: Lab) -
     lines = as_user(lab, "alice", "sinfo", "-ahNO", "nodehost:100,gres:512,gresused:512,statelong").splitlines()
     assert [line.split()[0] for line in lines] == [*NODES]
     assert all(len(line.split()) == 4 for line in lines)
-    listed = as_user(lab, "alice", "sinfo", "-ho", "\x1e%c\x1f%n\x1f%f").split("\x1e")[1:]
-    assert sorted(one.split("\x1f")[1] for one in listed) == [*NODES]
+    listed = as_user(lab, "alice", "sinfo", "-ho", "\x1e%c\x1f%n\x1f%f").split("\x1e")
+    assert sorted(one.split("\x1f")[1] for one in listed if one) == [*NODES]
     [partition] = as_user(lab, "alice", "scontrol", "show", "part", "-o").splitlines()
     assert all(re.match(r"\w+=.+$", token) for token in partition.split())
     ask = ["sacctmgr", "-nP", "show", "users", "withassoc", "format=account,qos", "where", "user=alice"]
@@ -242,10 +242,10 @@ def test_slurm_web_sees_everything_by_an_operators_token(lab: Lab, token: str, j
         assert (status, len(said["jobs"])) == (200, 1), component
 
 
-def test_slurm_web_with_an_ordinary_users_token_sees_little(lab: Lab) -> None:
+def test_a_token_of_another_user_than_the_agent_names_is_refused(lab: Lab) -> None:
     said = lab.command(LOGIN, "runuser -u bob -- timeout 60 scontrol token lifespan=600")
     token = str(said).strip().removeprefix("SLURM_JWT=")
-    assert get(lab, token, f"/slurm/{newest(lab)}/ping")[0] == 401, "the agent names another user than the token"
+    assert get(lab, token, f"/slurm/{newest(lab)}/ping")[0] == 401
 
 
 # -- the firewall ------------------------------------------------------------------------------------------------------
