@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upg
     upgrade_plan,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import rest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     is_controller,
     serving_controller,
@@ -99,6 +100,14 @@ def _objections(host: RunHost) -> Iterator[str]:
         yield (
             f"pyxis_packages has no package for Slurm {release}, and slurmd would not start with the plugin of another "
             "release; build pyxis for it, and add the package"
+        )
+    # After the database's conversion, slurmdbd would start with a plugin that its host does not have.
+    hosts = [host.of(name) for name in serving_hosts(host) if name in host.play_hosts]
+    new = [one.name for one in hosts if rest.has_key(one) and rest.KEY not in one.facts["files"]]
+    if new:
+        yield (
+            f"{fold(new)} was not configured with the key rest yet: run gpucluster.slurm.site first, or leave the key "
+            "out until after the upgrade"
         )
 
 

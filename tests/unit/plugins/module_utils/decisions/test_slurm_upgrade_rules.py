@@ -102,6 +102,8 @@ def test_the_plan_is_described() -> None:
     assert slurm_upgrade.announcement(hosts({"hosts": []})["n1"]) == "Every host has Slurm 26.05.1-1"
 
 
+REST = {"host": "login", "clients": [], "max_token_lifespan": 86400}
+
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "errors of the plan": ({"errors": ["one", "two"]}, {}, "one; two"),
     "hosts that are left out": (
@@ -122,6 +124,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "pyxis_packages has no package for Slurm 26.05, and slurmd would not start with the plugin of another release; "
         "build pyxis for it, and add the package",
     ),
+    "a new key rest": (
+        {},
+        {"slurm_rest": REST},
+        "head was not configured with the key rest yet: run gpucluster.slurm.site first, or leave the key out until "
+        "after the upgrade",
+    ),
 }
 
 
@@ -129,6 +137,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 def test_an_upgrade_that_would_lose_something_is_refused(case: str) -> None:
     plan, variables, expected = REFUSED[case]
     assert slurm_upgrade.objections(hosts(plan, **variables)["n2"]) == [expected]
+
+
+def test_a_cluster_that_has_the_key_rest_is_upgraded() -> None:
+    found = hosts(slurm_rest=REST)
+    found["head"].say(files={"/etc/gpucluster-slurm/jwt_hs256.key": "0" * 64})
+    assert slurm_upgrade.objections(found["n2"]) == []
 
 
 def two_controllers(**variables: Any) -> dict[str, PlainHost]:
