@@ -32,7 +32,7 @@ class Client:
         interface, name = function.split(".")
         module = import_module(f"slurm_client.api.{interface}.{interface}_{self.version}_{name}")
         answer = module.sync_detailed(*arguments, client=self.client, **options)
-        return {"status": int(answer.status_code), **answer.parsed.to_dict()}
+        return {"http": int(answer.status_code), **answer.parsed.to_dict()}
 
     def submit(self, job: dict[str, Any]) -> dict[str, Any]:
         """Submit a job, as an object of the generated class."""

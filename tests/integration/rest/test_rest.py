@@ -298,17 +298,17 @@ def test_a_generated_client(
     number = said["submit"]["job_id"]
     (job,) = said["read"]["jobs"]
     assert (job["job_id"], job["user_name"], job["name"]) == (number, "alice", "generated")
-    assert said["jobs of bob"]["jobs"] == []
-    assert [error["error"] for error in said["cancel by bob"]["errors"]], said["cancel by bob"]
+    assert number not in [job["job_id"] for job in said["jobs of bob"]["jobs"]]
+    assert "Access/permission denied" in json.dumps(said["cancel by bob"]), said["cancel by bob"]
     assert said["read again"]["jobs"][0]["job_state"][0] in ("PENDING", "RUNNING")
-    assert (said["cancel"]["status"], said["cancel"].get("errors")) == (200, [])
+    assert (said["cancel"]["http"], said["cancel"].get("errors")) == (200, [])
     assert [node["name"] for node in said["nodes"]["nodes"]] == [CONTROLLER]
-    assert {found["user"] for found in said["associations"]["associations"]} <= {"alice", ""}
+    assert {found["cluster"] for found in said["associations"]["associations"]} == {lab.cluster["name"]}
     (ended,) = said["accounting"]["jobs"]
     assert (ended["job_id"], ended["user"], ended["state"]["current"]) == (number, "alice", ["CANCELLED"])
     foreign = "the token was not made by this cluster, or its key was replaced"
     for name, why in {"expired": "the token has expired", "foreign": foreign, "tampered": foreign}.items():
-        assert said[name]["status"] == 401
+        assert said[name]["http"] == 401
         assert said[name]["errors"] == [{"error": why, "source": "slurm-rest-auth"}]
 
 
