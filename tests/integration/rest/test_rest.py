@@ -486,10 +486,8 @@ def test_large_and_slow_requests(lab: Lab, ask: Callable[..., Answer], send: Cal
     mine, version = token_of(lab, "alice"), newest(lab)
     restarts = "systemctl show --property=NRestarts --value slurmrestd slurm-rest-auth"
     before = lab.command(HOST, restarts)
-    head = (
-        f"POST /slurm/{version}/job/submit HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer {mine}\r\n"
-    )
-    head += "Content-Type: application/json\r\n"
+    head = f"POST /slurm/{version}/job/submit HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+    head += f"Content-Type: application/json\r\nAuthorization: Bearer {mine}\r\n"
     length = 9 * 2**20
     # A body that slurmrestd may take: 9 MiB of brackets.
     deep = send(f"{head}Content-Length: {length}\r\n\r\n{'[' * length}".encode())
