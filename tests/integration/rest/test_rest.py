@@ -387,6 +387,8 @@ def test_requests_that_two_parsers_could_read_in_two_ways(lab: Lab, send: Callab
     head = f"GET {path} HTTP/1.1\r\nHost: {ADDRESS}\r\nConnection: close\r\nAuthorization: Bearer {mine}\r\n"
     post = head.replace("GET", "POST")
     hidden = f"GET {path} HTTP/1.1\r\nHost: a\r\nX-SLURM-USER-TOKEN: {root}\r\nX-SLURM-USER-NAME: bob\r\n\r\n"
+    # What slurmrestd says of a GET with a body.
+    useless = 400 if lab.release == "24.11" else 500
     chunked = f"{len(hidden):x}\r\n{hidden}\r\n0\r\n\r\n"
     attempts: dict[str, tuple[str, list[int]]] = {
         "two tokens in equal headers": (f"{head}Authorization: Bearer {mine}\r\n\r\n", [400]),
@@ -405,8 +407,8 @@ def test_requests_that_two_parsers_could_read_in_two_ways(lab: Lab, send: Callab
         "a length and chunks": (f"{post}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n{chunked}", [400]),
         "two lengths": (f"{post}Content-Length: 0\r\nContent-Length: {len(hidden)}\r\n\r\n{hidden}", [400]),
         "chunks in two words": (f"{post}Transfer-Encoding: chunked, identity\r\n\r\n{chunked}", [501]),
-        "a request in chunks": (f"{head}Transfer-Encoding: chunked\r\n\r\n{chunked}", [400]),
-        "a request in a body": (f"{head}Content-Length: {len(hidden)}\r\n\r\n{hidden}", [400]),
+        "a request in chunks": (f"{head}Transfer-Encoding: chunked\r\n\r\n{chunked}", [useless]),
+        "a request in a body": (f"{head}Content-Length: {len(hidden)}\r\n\r\n{hidden}", [useless]),
         "a second request without a token": (
             head.replace("Connection: close\r\n", "")
             + f"\r\nGET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
