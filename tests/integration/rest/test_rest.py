@@ -472,7 +472,7 @@ def test_a_job_of_another_user_cannot_be_submitted(lab: Lab, ask: Callable[..., 
 
 def test_slurmrestd_comes_back_after_a_request_that_ends_it(lab: Lab, ask: Callable[..., Answer]) -> None:
     mine, version = token_of(lab, "alice"), newest(lab)
-    # The name of a group ends slurmrestd (GROUP_ID in `src/plugins/data_parser`).
+    # The name of a group ends slurmrestd 24.11 (GROUP_ID in `src/plugins/data_parser`).
     body = {"job": {"group_id": "root", "current_working_directory": "/tmp", "script": "#!/bin/sh\nid\n"}}
     for _attempt in range(6):
         status, said = ask(f"/slurm/{version}/job/submit", bearer(mine), method="POST", body=body)
