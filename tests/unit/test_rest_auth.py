@@ -38,7 +38,11 @@ def part(value: Any) -> str:
 
 def token(key: bytes = KEY, header: Any = None, **claims: Any) -> str:
     """A token as scontrol makes it."""
-    claims = {"exp": int(time.time()) + 600, "iat": int(time.time()), **claims}
+    return signed_token(key, header, {"exp": int(time.time()) + 600, "iat": int(time.time()), **claims})
+
+
+def signed_token(key: bytes, header: Any, claims: dict[str, Any]) -> str:
+    """A token with these claims alone."""
     signed = f"{part(header or {'alg': 'HS256', 'typ': 'JWT'})}.{part(claims)}"
     return f"{signed}.{part(hmac.new(key, signed.encode(), hashlib.sha256).digest())}"
 
@@ -168,9 +172,30 @@ def test_no_other_algorithm_is_taken(program: Program, algorithm: Any) -> None:
     assert program.refused(signed.rpartition(".")[0] + ".")[0] == 401
 
 
-@pytest.mark.parametrize("end", [1, int(time.time()) - 1, "9999999999", None, 1e300, 2.0**40])
+@pytest.mark.parametrize("end", [0, -1, 1, int(time.time()) - 1, "9999999999", None, True, 1e300, 2.0**40])
 def test_a_token_that_has_expired_or_has_no_end_is_refused(program: Program, end: Any) -> None:
     assert program.refused(token(sun="alice", exp=end)) == (401, "the token has expired")
+
+
+def test_a_token_without_the_claim_exp_is_refused(program: Program) -> None:
+    assert program.refused(signed_token(KEY, None, {"sun": "alice"})) == (401, "the token has expired")
+
+
+def test_the_end_of_a_token_is_that_of_the_clock_here(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = int(time.time())
+    mine = token(sun="alice", exp=now + 60, iat=now + 30)
+    for clock, status in ((now - 3600, 204), (now + 59, 204), (now + 60, 401)):
+        monkeypatch.setattr(time, "time", lambda clock=clock: clock)
+        assert program.asked(("X-SLURM-USER-TOKEN", mine))[0] == status
+
+
+def test_a_user_whose_account_was_removed_is_refused_by_the_next_request(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = token(sun="alice")
+    assert program.asked(("X-SLURM-USER-TOKEN", mine))[0] == 204
+    monkeypatch.delitem(ACCOUNTS, "alice")
+    assert program.refused(mine) == (403, "the user of the token has no account here")
 
 
 @pytest.mark.parametrize("claims", [{}, {"sun": ""}, {"sun": 0}, {"sun": None, "username": "alice"}, {"name": "alice"}])
