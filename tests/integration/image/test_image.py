@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from images import Tree, bare_tree
@@ -23,18 +22,6 @@ SECRETS = {
     "/etc/enroot/.credentials": "credentials",
 }
 """What the test puts into a tree, with what the scan says of it."""
-
-
-@pytest.fixture(scope="module")
-def node(lab: Lab) -> Iterator[Tree]:
-    """The tree of a compute node. The first build is killed when the packages are there, the second one ends."""
-    with bare_tree(lab, NODE) as tree:
-        killed = tree.start()
-        killed.wait_for_task("Configure slurmd")
-        killed.kill()
-        run = tree.build()
-        assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
-        yield tree
 
 
 def identities(tree: Tree) -> str:

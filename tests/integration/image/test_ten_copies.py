@@ -9,25 +9,17 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from images import NODES, bare_tree, boot, cluster_key, power_off
+from images import NODES, boot, cluster_key, power_off
 from lab import Lab, podman
 
-IMAGE = "localhost/gpucluster-lab-node-image"
 REPLACED = "img-node05"
 
 
-@pytest.fixture(scope="module")
-def image(lab: Lab) -> Iterator[str]:
-    """The image of the nodes. The cluster has its controller before it has any node."""
-    run = lab.playbook("site", f"--limit={lab.controller}", "--skip-tags=validate")
-    assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
-    with bare_tree(lab, lab.nodes[0]) as tree:
-        run = tree.build()
-        assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
-        tree.commit(IMAGE)
-    yield IMAGE
+@pytest.fixture(scope="module", autouse=True)
+def clean(lab: Lab) -> Iterator[None]:
+    """The copies are removed at the end."""
+    yield
     power_off(*lab.nodes)
-    podman("rmi", "--force", IMAGE)
 
 
 def names(lab: Lab) -> list[str]:

@@ -1,0 +1,84 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nodes without state: one with a read-only root and the mounts of docs/admin/images.md, one that is copied anew.
+
+A machine with an overlay in memory is in test_machine.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from images import boot, boot_read_only, cluster_key, power_off
+from lab import ROOT, Lab, container, podman
+
+READ_ONLY, COPY = "img-node01", "img-node02"
+ORDINARY = "carol"
+"""A user of the cluster file, whom these nodes do not have."""
+
+
+def documented_mounts() -> list[str]:
+    """The directories on which the page has a tmpfs mounted."""
+    (lines,) = re.findall(r"# tmpfs on\n((?:# /.*\n)+)", (ROOT / "docs/admin/images.md").read_text())
+    return [path for path in re.sub("[#,]", " ", lines).split() if path.startswith("/")]
+
+
+def on(node: str, command: str) -> str:
+    """The output of a shell command on a node."""
+    return podman("exec", container(node), "sh", "-c", command).strip()
+
+
+@pytest.fixture(name="boots", scope="module")
+def both_boots(lab: Lab, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The jobs of two boots, each with the loss of power before. The nodes run at the end."""
+    jobs = []
+    try:
+        for number in range(2):
+            power_off(READ_ONLY, COPY)
+            boot_read_only(lab, READ_ONLY, documented_mounts(), tmp_path_factory.mktemp("files"))
+            boot(lab, image, COPY, cluster_key(lab))
+            for node in (READ_ONLY, COPY):
+                lab.wait_until_idle(lab.controller, node)
+            script = f"echo $SLURM_JOB_ID; test $(cat /run/noted-jobs) = $SLURM_JOB_ID; echo {number} >/var/log/seen"
+            job = f"timeout 180 srun -N2 --nodelist={READ_ONLY},{COPY} sh -ec '{script}'"
+            first, second = lab.command(lab.controller, job).split()
+            assert first == second
+            jobs.append(first)
+        yield jobs
+    finally:
+        power_off(READ_ONLY, COPY)
+
+
+def test_records_of_jobs_outlive_a_boot(lab: Lab, boots: list[str]) -> None:
+    for job in boots:
+        lab.wait_for(lab.controller, f"sacct --jobs={job} -XnP -o NNodes,State", "2|COMPLETED")
+
+
+@pytest.mark.usefixtures("boots")
+@pytest.mark.parametrize("node", [READ_ONLY, COPY])
+def test_all_units_of_the_cluster_run(node: str) -> None:
+    assert on(node, "systemctl --failed --no-legend --plain") == ""
+    assert on(node, "test -e /run/health-check-ran; cat /var/log/seen") == "1"
+
+
+@pytest.mark.usefixtures("boots")
+def test_a_failed_health_check_drains_a_node_and_its_end_resumes_it(lab: Lab) -> None:
+    for number, state in enumerate(("drain", "idle")):
+        on(READ_ONLY, f"systemctl {('stop', 'start')[number]} scratch.mount; /usr/local/sbin/slurm-health")
+        assert lab.command(lab.controller, f"sinfo -h -n {READ_ONLY} -o %t") == state
+
+
+@pytest.mark.usefixtures("boots")
+@pytest.mark.parametrize("node", [READ_ONLY, COPY])
+def test_a_job_runs_in_a_container(node: str) -> None:
+    job = f"timeout 180 srun --nodelist={node} --container-image=debian env"
+    assert "PYXIS_container_image=debian" in on(node, job)
+
+
+@pytest.mark.usefixtures("boots")
+def test_a_root_that_cannot_be_written(tmp_path: Path) -> None:
+    assert on(READ_ONLY, f"touch /usr{tmp_path} 2>&1 || :").endswith("Read-only file system")
