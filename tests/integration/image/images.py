@@ -129,13 +129,14 @@ def boot(lab: Lab, image: str, host: str, key: bytes, address: str = "") -> str:
     return name
 
 
-def boot_read_only(lab: Lab, host: str, writable: Iterable[str], directory: Path) -> None:
-    """Start a node from IMAGE whose root cannot be written, with a tmpfs on the directories `writable`.
+def boot_read_only(lab: Lab, host: str, tmpfiles: str, writable: Iterable[str], directory: Path) -> None:
+    """Start a node from IMAGE whose root cannot be written.
 
-    The command for the key reads a file that is mounted, as the GPU is. `directory` is for these files.
+    It has a tmpfs on the directories `writable`, and `tmpfiles` in tmpfiles.d. The command for the key reads a file that
+    is mounted. `directory` is for these files.
     """
-    files = {"/etc/site/munge.key": cluster_key(lab), "/etc/tmpfiles.d/lab-gpu.conf": GPU}
-    options = [f"--tmpfs={path}:mode=755" for path in writable]
+    files = {"/etc/site/munge.key": cluster_key(lab), "/etc/tmpfiles.d/lab.conf": tmpfiles.encode() + GPU}
+    options = [f"--tmpfs={path}:mode=755" for path in writable if path not in ("/run", "/tmp")]  # as each host has them
     for path, content in files.items():
         (directory / Path(path).name).write_bytes(content)
         options.append(f"--volume={directory / Path(path).name}:{path}:ro")
@@ -145,9 +146,8 @@ def boot_read_only(lab: Lab, host: str, writable: Iterable[str], directory: Path
 def create(lab: Lab, host: str, address: str, image: str, *options: str) -> str:
     """Make a host that does not run yet, with the flags of the lab's hosts and others; the name of its container."""
     given = json.loads(podman("inspect", container(lab.controller)))[0]["Config"]["CreateCommand"]
-    mounted = {option.split(":")[0] for option in options}
     own = ("--name", "--hostname", "--ip", "--mac-address", "--label", "--volume", "--detach")
-    kept = [word for word in given[2:-1] if not word.startswith(own) and word.split(":")[0] not in mounted]
+    kept = [word for word in given[2:-1] if not word.startswith(own)]
     name = str(container(host))
     podman("create", *kept, *options, "--no-hosts", f"--name={name}", f"--hostname={host}", f"--ip={address}", image)
     return name
