@@ -132,8 +132,8 @@ def boot(lab: Lab, image: str, host: str, key: bytes, address: str = "") -> str:
 def boot_read_only(lab: Lab, host: str, tmpfiles: str, writable: Iterable[str], directory: Path) -> None:
     """Start a node from IMAGE whose root cannot be written.
 
-    It has a tmpfs on the directories `writable`, and `tmpfiles` in tmpfiles.d. The command for the key reads a file that
-    is mounted. `directory` is for these files.
+    It has a tmpfs on the directories `writable`, and `tmpfiles` in tmpfiles.d. The command for the key reads a file
+    that is mounted. `directory` is for these files.
     """
     files = {"/etc/site/munge.key": cluster_key(lab), "/etc/tmpfiles.d/lab.conf": tmpfiles.encode() + GPU}
     options = [f"--tmpfs={path}:mode=755" for path in writable if path not in ("/run", "/tmp")]  # as each host has them

@@ -38,6 +38,11 @@ def test_nothing_runs_and_the_units_are_enabled(node: Tree) -> None:
         assert node.command(f"systemctl is-enabled {unit}") == "enabled"
     assert "img-ctl:6817" in node.command("cat /etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf")
     assert "pam_slurm_adopt" in node.command("cat /etc/pam.d/sshd")
+    assert node.command("ls -d /scratch") == "/scratch"
+    packages = "apptainer enroot nvslurm-plugin-pyxis nftables"
+    assert node.command(f"dpkg-query -W -f '${{db:Status-Status}} ' {packages}").split() == ["installed"] * 4
+    assert "/usr/local/share/ca-certificates/gpucluster-registry.crt" in node.command("ls /usr/local/share/ca-cert*/*")
+    assert node.command("cat /etc/modules-load.d/gpucluster-nvidia.conf | tail -n 1") == "overlay"
     assert "held" in node.command("dpkg-query --show --showformat='${db:Status-Want} ${db:Status-Status}' slurmd") or (
         "slurmd" in node.command("apt-mark showhold")
     )
