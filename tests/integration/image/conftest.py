@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from images import CERTIFICATE, IMAGE, KERNEL, Tree, bare_tree
-from lab import Lab, podman, with_cluster
+from lab import Lab, container, podman, with_cluster
 from stand_ins import Workshop
 
 
@@ -58,11 +58,16 @@ def controller(lab: Lab) -> str:
     """The controller, which the cluster has before it has any node."""
     run = lab.playbook("site", f"--limit={lab.controller}", "--skip-tags=validate,containers")
     assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
-    return lab.controller
+    return str(lab.controller)
 
 
 @pytest.fixture(scope="session")
 def image(node: Tree, controller: str) -> str:
-    """The image of the nodes, in a cluster with its controller."""
-    assert node.host != controller
-    return IMAGE
+    """The image of the nodes, in a cluster with its controller.
+
+    The controller is no login host, so it has no plugin of pyxis, without which no srun runs there: the tests have one.
+    """
+    directory = "/usr/local/lib/gpucluster-slurm"
+    podman("exec", container(controller), "mkdir", "--parents", directory)
+    podman("cp", f"{node.name}:{directory}/spank_pyxis.so", f"{container(controller)}:{directory}/")
+    return str(IMAGE)

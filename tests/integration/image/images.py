@@ -97,7 +97,7 @@ def bare_image(lab: Lab) -> str:
 
 def cluster_key(lab: Lab) -> bytes:
     """The munge key of the cluster."""
-    return (ROOT / "molecule" / lab.scenario / "inventory/secrets" / lab.cluster["name"] / "munge.key").read_bytes()
+    return Path(ROOT, "molecule", lab.scenario, "inventory/secrets", lab.cluster["name"], "munge.key").read_bytes()
 
 
 def addresses(lab: Lab) -> dict[str, str]:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from images import Tree, addresses, archive, boot_files, cluster_key, power_off
+from images import IMAGE, Tree, addresses, archive, boot_files, cluster_key, power_off
 from lab import Lab, container, podman
 
 TAP = "lab-image"
@@ -27,9 +27,9 @@ MEMORY = "2304"  # MiB: more than the node has in the cluster file
 
 
 @pytest.fixture(scope="module")
-def disk(lab: Lab, node: Tree, controller: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def disk(lab: Lab, node: Tree, image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root file system of a node's image, and its kernel next to it. What cloud-init would write is in it."""
-    assert node.host != controller
+    assert image == IMAGE
     directory = tmp_path_factory.mktemp("disk")
     root = directory / "root"
     root.mkdir()

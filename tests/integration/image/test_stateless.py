@@ -28,7 +28,7 @@ def documented() -> tuple[str, list[str]]:
 
 def on(node: str, command: str) -> str:
     """The output of a shell command on a node."""
-    return podman("exec", container(node), "sh", "-c", command).strip()
+    return str(podman("exec", container(node), "sh", "-c", command).strip())
 
 
 @pytest.fixture(name="boots", scope="module")
@@ -38,6 +38,9 @@ def both_boots(lab: Lab, image: str, tmp_path_factory: pytest.TempPathFactory) -
     try:
         for number in range(2):
             power_off(READ_ONLY, COPY)
+            # Slurm would notice it only after a while, and start a job there.
+            lost = f"scontrol update nodename={READ_ONLY},{COPY} state=down reason=power"
+            lab.command(lab.controller, lost)
             boot_read_only(lab, READ_ONLY, *documented(), tmp_path_factory.mktemp("files"))
             boot(lab, image, COPY, cluster_key(lab))
             for node in (READ_ONLY, COPY):
