@@ -40,10 +40,10 @@ def disk(lab: Lab, node: Tree, image: str, tmp_path_factory: pytest.TempPathFact
     for name in ("vmlinuz", "initrd.img"):
         (kernel,) = (root / "boot").glob(f"{name}-*")
         kernel.rename(directory / name)
-    image = directory / "disk"
-    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", root, image, "4G"], check=True)
+    file = directory / "disk"
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", root, file, "4G"], check=True)
     subprocess.run(["rm", "--recursive", root], check=True)
-    return image
+    return file
 
 
 def credential(name: str, text: str) -> str:
