@@ -23,7 +23,7 @@ def documented() -> tuple[str, list[str]]:
     """The file for tmpfiles.d that the page has, and the directories on which it has a tmpfs mounted."""
     (text,) = re.findall(r"```\n(# tmpfs on\n.*?)```", (ROOT / "docs/admin/images.md").read_text(), re.DOTALL)
     comments = re.findall(r"^#.*$", text, re.MULTILINE)
-    return text, re.findall(r"/[a-z/]+", "\n".join(comments))
+    return text, re.findall(r"/[a-z/-]+", "\n".join(comments))
 
 
 def on(node: str, command: str) -> str:
