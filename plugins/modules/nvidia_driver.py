@@ -153,7 +153,6 @@ remarks:
   sample: []
 """
 
-import glob
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -178,6 +177,7 @@ UNIT = "gpucluster-nvidia.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 FABRIC = "nvidia-fabricmanager.service"
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+DKMS = "/var/lib/dkms"
 CONTAINER_TOOLS = "libnvidia-container-tools"
 SIGNED = (
     "Secure Boot is on: the kernel loads only modules that are signed with a key that it knows. Enrol the key that "
@@ -386,8 +386,7 @@ class Driver:
         """Write the files, install packages, and check what is there then. Raises DriverError."""
         write(self.files)
         if changed:
-            with services_held(not self.start):
-                self.apt("install", "--yes", "--no-install-recommends", "--allow-downgrades", *changed)
+            self.install_packages(changed, version)
             self.library = driver.library_version(driver.library(self.tree))
         if self.library and self.library != version:
             raise DriverError(
@@ -398,6 +397,16 @@ class Driver:
             self.check_signed(version)
         elif self.kernel:
             self.build(version)
+
+    def install_packages(self, changed: list[str], version: str) -> None:
+        """Install packages. Raises DriverError, with that of the compiler if the package of the module has failed."""
+        try:
+            with services_held(not self.start):
+                self.apt("install", "--yes", "--no-install-recommends", "--allow-downgrades", *changed)
+        except DriverError as error:
+            if not self.build_log(version)[0]:
+                raise
+            raise DriverError(self.build_failure(version)) from error
 
     def check_signed(self, version: str) -> None:
         """Check that the signed module for the running kernel has the driver's version. Raises DriverError."""
@@ -481,17 +490,24 @@ class Driver:
         self.apt("update")
 
     def build(self, version: str) -> None:
-        """Check that the module is built for the running kernel. Raises DriverError with the compiler's output."""
+        """Check that DKMS has built the module for the kernel. Raises DriverError with the compiler's first error."""
         if driver.built(self.ask("dkms", "status"), version, self.kernel):
             return
-        rc = self.status("dkms", "autoinstall", "-k", self.kernel)
-        if driver.built(self.ask("dkms", "status"), version, self.kernel):
-            self.result["changed"] = True
-            return
-        logs = sorted(glob.glob(f"/var/lib/dkms/nvidia*/{version}/build/make.log"))
-        log = (self.tree.text(logs[0]) or "").rstrip("\n") if logs else "dkms has no log of it"
-        end = "\n".join(log.split("\n")[-15:])
-        raise DriverError(f"DKMS has no module {version} for the running kernel, {self.kernel} (status {rc}):\n{end}")
+        self.status("dkms", "autoinstall", "-k", self.kernel)
+        if not driver.built(self.ask("dkms", "status"), version, self.kernel):
+            raise DriverError(self.build_failure(version))
+        self.result["changed"] = True
+
+    def build_log(self, version: str) -> tuple[str, str]:
+        """The log of a build that has failed, and its path; empty without one. DKMS moves that of one that has not."""
+        names = [name for name in self.tree.names(DKMS) if name.startswith("nvidia")]
+        paths = [f"{DKMS}/{name}/{version}/build/make.log" for name in names]
+        return next(((log, path) for path in paths if (log := self.tree.text(path))), ("", DKMS))
+
+    def build_failure(self, version: str) -> str:
+        """Why DKMS could not build the module."""
+        modules, generations = self.result["modules"], self.result["generations"]
+        return driver.build_failure(*self.build_log(version), version, self.kernel, modules, generations)
 
     def settings(self) -> None:
         """Block nouveau, and order the units. Raises DriverError."""

@@ -91,8 +91,9 @@ options:
   start:
     description:
       - Whether file systems are mounted, and directories and homes made. With V(false) the module writes and enables
-        the units alone, also in a tree without a running systemd, and the next run does the rest. The control host sets
-        it where an image is built (C(slurm_image) of role C(gpucluster.slurm.slurm)).
+        the units and makes the directories of the mounts alone, also in a tree without a running systemd, and the next
+        run does the rest. The control host sets it where an image is built (C(slurm_image) of role
+        C(gpucluster.slurm.slurm)).
     type: bool
     default: true
 extends_documentation_fragment: [gpucluster.slurm.changing]
@@ -484,6 +485,13 @@ class Work:
         elif os.path.exists(mount_record.PATH) and not self.check:
             os.unlink(mount_record.PATH)
 
+    def mount_points(self) -> None:
+        """Make the directories of the mounts: at a boot, systemd cannot make them in a root that is read-only."""
+        for path in [mount["path"] for mount in self.wanted if not os.path.isdir(mount["path"])]:
+            self.changes.append({"what": path, "before": None, "after": "directory"})
+            if not self.check:
+                os.makedirs(path, mode=0o755)
+
     def run(self) -> StorageResult:
         """The work, and the module's result. Raises StorageError, FileError, OSError."""
         self.surplus()
@@ -492,6 +500,7 @@ class Work:
             self.start()
         else:
             self.enable()
+            self.mount_points()
         unexported = sorted({*self.params["exports"]} - mount_record.exported())
         result = plan_result(self.changes)
         others = plan_result([change for change in self.changes if change["after"] != WRITTEN])  # files have a diff

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import CHANGED
-from debs import GREET, HOSTS, NVIDIA_CLI, PLUGIN, STAND_IN, Site, Workshop, real_packages, serve
+from debs import GREET, HOSTS, NVIDIA_CLI, PLUGIN, Site, Workshop, real_packages, serve
 from gpus import DECLARED, NODE, PLAIN, REMOVE, install_gpus
 from images import COMPLETE, FORGET, SMALL, push_image, tls_variables
 from lab import Lab, Run, with_cluster
+from stand_ins import STAND_IN
 
 # What becomes of the cluster, by the fixtures that change it: a test comes when all that it needs has been done.
 STATES = ("prepared", "planned", "equipping", "equipped", "worse", "cache", "real")

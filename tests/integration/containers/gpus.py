@@ -13,8 +13,8 @@ import base64
 import subprocess
 from pathlib import Path
 
-from debs import STAND_IN
 from lab import Lab
+from stand_ins import STAND_IN
 
 NODE = "box01"
 GPU = "NVIDIA H100 80GB HBM3"

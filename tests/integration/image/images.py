@@ -9,7 +9,7 @@ import io
 import json
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,17 @@ NODES = (
     "--ssh-common-args=-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
 )
 """Options of ansible-playbook for hosts that the tests make."""
+
+IMAGE = "localhost/gpucluster-lab-node-image"
+KERNEL = "linux-image-cloud-amd64 initramfs-tools e2fsprogs overlayroot"
+"""Packages of an image that a machine boots."""
+CERTIFICATE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=img-ctl"
+    " -addext subjectAltName=DNS:img-ctl -keyout key.pem -out certificate.pem"
+)
+"""The command that makes the certificate of the registry, which is its own authority, and its key."""
+GPU = b"c /dev/nvidia0 0666 - - - 195:0\n"
+"""A file of tmpfiles.d for a stand-in of a GPU: a device file without a driver."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,8 @@ def bare_tree(lab: Lab, host: str) -> Iterator[Tree]:
     limits = ["--ulimit=nofile=20000:20000", "--ulimit=nproc=32768:32768"]
     options = ["--detach", "--no-hosts", f"--runtime={runtime}", *limits, f"--name={name}"]
     podman("run", *options, image, "sleep", "infinity")
+    # For apptainer: a mirror of unstable may be a week behind.
+    podman("exec", name, "sh", "-c", """echo 'Acquire::Check-Valid-Until "false";' >/etc/apt/apt.conf.d/lab-unstable""")
     try:
         yield Tree(lab, host, name)
     finally:
@@ -84,7 +97,7 @@ def bare_image(lab: Lab) -> str:
 
 def cluster_key(lab: Lab) -> bytes:
     """The munge key of the cluster."""
-    return Path(lab.inventory.parent, "secrets", lab.cluster["name"], "munge.key").read_bytes()
+    return Path(ROOT, "molecule", lab.scenario, "inventory/secrets", lab.cluster["name"], "munge.key").read_bytes()
 
 
 def addresses(lab: Lab) -> dict[str, str]:
@@ -93,26 +106,51 @@ def addresses(lab: Lab) -> dict[str, str]:
 
 
 def boot_files(key: bytes) -> dict[str, tuple[bytes, int]]:
-    """What cloud-init would write below /etc: the key of the administrator, and the munge key if one is given."""
-    files = {"ssh/authorized_keys.d/admin": ((ROOT / ".lab/id_ed25519.pub").read_bytes(), 0o644)}
+    """What cloud-init would write below /etc: the key of the administrator, and the munge key if one is given.
+
+    The GPU is there as well.
+    """
+    files = {
+        "ssh/authorized_keys.d/admin": ((ROOT / ".lab/id_ed25519.pub").read_bytes(), 0o644),
+        "tmpfiles.d/lab-gpu.conf": (GPU, 0o644),
+    }
     return {**files, "munge/munge.key": (key, 0o400)} if key else files
 
 
 def boot(lab: Lab, image: str, host: str, key: bytes, address: str = "") -> str:
-    """Start a host of the cluster file, or another one, from an image, with the flags of the lab's hosts.
+    """Start a host of the cluster file, or another one, from an image.
 
     What cloud-init would write is there before its first boot: its name, its address, and `boot_files`. Returns the
     name of its container.
     """
+    name = create(lab, host, address or addresses(lab)[host], image)
+    subprocess.run(["podman", "cp", "-", f"{name}:/etc"], input=archive(boot_files(key)), check=True)
+    podman("start", name)
+    return name
+
+
+def boot_read_only(lab: Lab, host: str, tmpfiles: str, writable: Iterable[str], directory: Path) -> None:
+    """Start a node from IMAGE whose root cannot be written.
+
+    It has a tmpfs on the directories `writable`, and `tmpfiles` in tmpfiles.d. The command for the key reads a file
+    that is mounted. `directory` is for these files.
+    """
+    files = {"/etc/site/munge.key": cluster_key(lab), "/etc/tmpfiles.d/lab.conf": tmpfiles.encode() + GPU}
+    options = [f"--tmpfs={path}:mode=755" for path in writable if path not in ("/run", "/tmp")]  # as each host has them
+    for path, content in files.items():
+        (directory / Path(path).name).write_bytes(content)
+        options.append(f"--volume={directory / Path(path).name}:{path}:ro")
+    podman("start", create(lab, host, addresses(lab)[host], IMAGE, "--read-only", "--read-only-tmpfs=false", *options))
+
+
+def create(lab: Lab, host: str, address: str, image: str, *options: str) -> str:
+    """Make a host that does not run yet, with the flags of the lab's hosts and others; the name of its container."""
     given = json.loads(podman("inspect", container(lab.controller)))[0]["Config"]["CreateCommand"]
     own = ("--name", "--hostname", "--ip", "--mac-address", "--label", "--volume", "--detach")
     kept = [word for word in given[2:-1] if not word.startswith(own)]
-    address = address or addresses(lab)[host]
-    name = container(host)
-    podman("create", *kept, "--no-hosts", f"--name={name}", f"--hostname={host}", f"--ip={address}", image)
-    subprocess.run(["podman", "cp", "-", f"{name}:/etc"], input=archive(boot_files(key)), check=True)
-    podman("start", name)
-    return str(name)
+    name = str(container(host))
+    podman("create", *kept, *options, "--no-hosts", f"--name={name}", f"--hostname={host}", f"--ip={address}", image)
+    return name
 
 
 def power_off(*hosts: str) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from images import Tree, bare_tree
@@ -25,18 +24,6 @@ SECRETS = {
 """What the test puts into a tree, with what the scan says of it."""
 
 
-@pytest.fixture(scope="module")
-def node(lab: Lab) -> Iterator[Tree]:
-    """The tree of a compute node. The first build is killed when the packages are there, the second one ends."""
-    with bare_tree(lab, NODE) as tree:
-        killed = tree.start()
-        killed.wait_for_task("Configure slurmd")
-        killed.kill()
-        run = tree.build()
-        assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
-        yield tree
-
-
 def identities(tree: Tree) -> str:
     """What a tree has that differs between hosts."""
     paths = "/etc/ssh/ssh_host_* /etc/munge/munge.key /var/lib/systemd/random-seed /var/lib/apt/lists/*"
@@ -51,6 +38,11 @@ def test_nothing_runs_and_the_units_are_enabled(node: Tree) -> None:
         assert node.command(f"systemctl is-enabled {unit}") == "enabled"
     assert "img-ctl:6817" in node.command("cat /etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf")
     assert "pam_slurm_adopt" in node.command("cat /etc/pam.d/sshd")
+    assert node.command("ls -d /scratch") == "/scratch"
+    packages = "apptainer enroot nvslurm-plugin-pyxis nftables"
+    assert node.command(f"dpkg-query -W -f '${{db:Status-Status}} ' {packages}").split() == ["installed"] * 4
+    assert "/usr/local/share/ca-certificates/gpucluster-registry.crt" in node.command("ls /usr/local/share/ca-cert*/*")
+    assert node.command("cat /etc/modules-load.d/gpucluster-nvidia.conf | tail -n 1") == "overlay"
     assert "held" in node.command("dpkg-query --show --showformat='${db:Status-Want} ${db:Status-Status}' slurmd") or (
         "slurmd" in node.command("apt-mark showhold")
     )

@@ -28,6 +28,12 @@ HOST, ADDRESS = "packer", "10.213.7.253"
 CLOUD = 'sources = ["source.googlecompute.host"]'
 
 
+@pytest.fixture(name="lab", scope="module")
+def without_stand_ins() -> Lab:
+    """The scenario with its own cluster file, whose files are next to it: Packer copies them."""
+    return Lab("image")
+
+
 @pytest.fixture(name="bare", scope="module")
 def bare_host(lab: Lab) -> Iterator[str]:
     """A bare host; its container."""

@@ -524,10 +524,38 @@ def newest_kernel(names: Iterable[str]) -> str:
     return max(names, key=lambda name: ([int(part) for part in re.findall(r"\d+", name)], name), default="")
 
 
+_BUILD_ERROR = re.compile(r"\berror: |^ERROR: |^make.*: \*\*\* ")
+
+
 def built(dkms: str, version: str, kernel: str) -> bool:
     """Whether `dkms status` has a module of this version of NVIDIA's installed for a kernel."""
     pattern = rf"nvidia[^/,]*(?:/|, ){re.escape(version)}, {re.escape(kernel)},[^:]*: installed"
     return re.search(rf"(?m)^{pattern}", dkms) is not None
+
+
+def build_error(log: str) -> str:
+    """Why DKMS could not build a module: the first error of a compiler or of make in its log, or else its last line."""
+    lines = [line.strip() for line in log.split("\n") if line.strip(" -") and not line.startswith("#")]
+    return next((line for line in lines if _BUILD_ERROR.search(line)), lines[-1] if lines else "DKMS has no log of it")
+
+
+def build_failure(log: str, path: str, version: str, kernel: str, modules: str, generations: Iterable[str]) -> str:
+    """The message about a module that DKMS could not build, with what to do.
+
+    Args:
+        log: the log of the build, which is in `path`.
+        version: of the driver.
+        kernel: for which the module is.
+        modules: kind of the module.
+        generations: those of the GPUs.
+    """
+    others = [kind for kind in kernel_modules(generations) if kind != modules]
+    ways = [f"set nvidia_driver_modules to {kind}" for kind in others]
+    ways.append("use an earlier kernel with its headers, for which it compiles, and hold both (apt-mark hold)")
+    return (
+        f"DKMS has no module {version} ({modules}) for kernel {kernel}: {build_error(log)}. The whole log is {path}. "
+        f"What to do: {', or '.join(ways)}"
+    )
 
 
 def reboot_reasons(loaded: str, version: str, nouveau: bool) -> list[str]:

@@ -146,6 +146,24 @@ def test_a_host_without_apt_lists_gets_them_before_its_sources_are_checked(machi
     assert not Path(nvidia_driver.SOURCES).exists()
 
 
+@pytest.mark.parametrize("fails", ["apt-get install", "dkms autoinstall"])
+def test_a_module_that_does_not_compile_is_named_with_its_first_error(machine: Machine, fails: str) -> None:
+    """The package may fail because of it, which apt reports, or not."""
+    machine.write("etc/apt/sources.list", "deb http://mirror/debian trixie main contrib non-free non-free-firmware\n")
+    machine.answers |= {"apt-cache madison": (0, MADISON, ""), "dkms status": (0, "", "")}
+    machine.answers[fails] = (1, "", "E: Sub-process /usr/bin/dpkg returned an error code (1)")
+    machine.actions["apt-get install"] = machine.install
+    with pytest.raises(DriverError, match="DKMS has no log of it" if fails == "dkms autoinstall" else "error code"):
+        machine.run()
+    log = f"var/lib/dkms/nvidia-current-open/{VERSION}/build/make.log"
+    machine.write(log, "nv-pci.c:237:9: error: too few arguments\nmake: *** [nv-pci.o] Error 1\n")
+    machine.answers.pop("dpkg-query --show")
+    with pytest.raises(
+        DriverError, match=rf"^DKMS .*{VERSION} \(open\) .*{RELEASE}: nv-pci.c:237:9: error: too few .*{log}"
+    ):
+        machine.run()
+
+
 def test_a_module_that_cannot_be_loaded_is_an_error_and_no_reason_to_boot(machine: Machine) -> None:
     machine.install()
     machine.write(nvidia_driver.SECURE_BOOT[len(str(machine.root)) + 1 :], "\x06\x00\x00\x00\x01")

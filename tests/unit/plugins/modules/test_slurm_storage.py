@@ -87,7 +87,8 @@ def test_in_an_image_units_are_enabled_and_nothing_is_mounted(tmp_path: Path, mo
         commands.append(command)
         return SimpleNamespace(status=0, message="", output="")
 
-    mount = {"path": "/data", "unit": "data.mount", "unit_file": f"{tmp_path}/data.mount", "type": "nfs"}
+    data = tmp_path / "data"
+    mount = {"path": str(data), "unit": "data.mount", "unit_file": f"{tmp_path}/data.mount", "type": "nfs"}
     params = {
         "mounts": [{**mount, "source": "server:/data", "content": UNIT}],
         "files": {mount["unit_file"]: UNIT},
@@ -111,3 +112,5 @@ def test_in_an_image_units_are_enabled_and_nothing_is_mounted(tmp_path: Path, mo
     assert mount_record.read()["plan"] == mount_record.INCOMPLETE
     assert not (tmp_path / "export").exists()
     assert not (tmp_path / "home").exists()
+    # Where the root is read-only, a boot cannot make it.
+    assert data.is_dir()

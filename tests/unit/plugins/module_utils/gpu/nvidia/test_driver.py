@@ -395,6 +395,45 @@ def test_dkms_has_to_have_the_version_for_the_kernel_that_runs() -> None:
     assert not nvidia.built(status.replace("installed", "added"), "550.163.01", KERNEL)
 
 
+LOG = """DKMS (dkms-3.2.2) make.log for nvidia-current-open/550.163.01 for kernel 6.12.118+deb13-amd64 (x86_64)
+ CONFTEST: pci_resize_resource
+cc -Werror=undef -Wno-error -c nvidia/nv-pci.c
+/build/nvidia/nv-pci.c: In function 'nv_resize_pcie_bars':
+/build/nvidia/nv-pci.c:237:9: error: too few arguments to function 'pci_resize_resource'
+make[4]: *** [Makefile.build:234: nvidia/nv-pci.o] Error 1
+
+# exit code: 2
+# elapsed time: 00:00:53
+----------------------------------------------------------------
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        (LOG, "/build/nvidia/nv-pci.c:237:9: error: too few arguments to function 'pci_resize_resource'"),
+        ("cc x\nmake: *** No rule to make target 'modules'.  Stop.\nmake: end\n", "make: *** No rule to make target"),
+        ('ERROR: modpost: "x" undefined!\nmake: *** [modpost] Error 1\n', "ERROR: modpost"),
+        ("one\nlast\n\n# exit code: 1\n", "last"),
+        ("", "DKMS has no log of it"),
+    ],
+)
+def test_the_first_error_of_a_build_is_named(log: str, error: str) -> None:
+    assert nvidia.build_error(log).startswith(error)
+
+
+def test_a_module_that_does_not_compile_is_one_line_with_what_to_do() -> None:
+    said = nvidia.build_failure(LOG, "/build/make.log", "550.163.01", "6.12.118+deb13-amd64", "open", ["hopper"])
+    assert said.startswith("DKMS has no module 550.163.01 (open) for kernel 6.12.118+deb13-amd64: /build/nvidia/nv-pci")
+    assert "The whole log is /build/make.log" in said
+    assert "set nvidia_driver_modules to proprietary" in said
+    assert "\n" not in said
+    # Blackwell needs the open ones.
+    said = nvidia.build_failure(LOG, "/build/make.log", "580.1", "6.12.118", "open", ["blackwell"])
+    assert "nvidia_driver_modules" not in said
+    assert "apt-mark hold" in said
+
+
 def test_secure_boot_is_read_from_the_variable_of_uefi() -> None:
     assert nvidia.secure_boot(b"\x06\x00\x00\x00\x01")
     assert not nvidia.secure_boot(b"\x06\x00\x00\x00\x00")
