@@ -132,8 +132,8 @@ def munge_objections(host: RunHost) -> list[str]:
 def _away(host: RunHost) -> Iterator[str]:
     if away := [name for name in cluster_hosts(host) if name not in host.play_hosts]:
         yield (
-            f"munge: {fold(away)} cannot take part, and a host with the previous key would be cut off. Bring it back, or "
-            "remove it from the cluster file (a node with gpucluster.slurm.remove_nodes), and run without --limit"
+            f"munge: {fold(away)} cannot take part, and a host with the previous key would be cut off. Bring it back, "
+            "or remove it from the cluster file (a node with gpucluster.slurm.remove_nodes), and run without --limit"
         )
 
 
@@ -171,8 +171,7 @@ def _host_errors(host: RunHost) -> Iterator[str]:
     stopped = [
         name
         for name in host["slurm_controllers"]
-        if (answer := host.of(name).answer()) is not None
-        and not runs_slurmctld(answer["ansible_facts"]["slurm_host"])
+        if (answer := host.of(name).answer()) is not None and not runs_slurmctld(answer["ansible_facts"]["slurm_host"])
     ]
     if stopped:
         yield f"munge: slurmctld does not run on {fold(stopped)}: run gpucluster.slurm.site first"
@@ -234,11 +233,6 @@ def _states(host: RunHost) -> dict[str, dict[str, Any]]:
     return {name: json.loads(text or "{}") for name, text in found.items()}
 
 
-def is_done(host: RunHost) -> bool:
-    """Whether this host is through with the switch."""
-    return not json.loads((host.get("__rotation_state") or {}).get("stdout") or '{"armed": true}')["armed"]
-
-
 def switched(host: RunHost) -> bool:
     """Whether the cluster has the next key now: the serving controller decides."""
     state = _states(host).get(serving_controller(host)) or {}
@@ -265,8 +259,8 @@ def munge_plan(host: RunHost) -> list[str]:
         return ["munge: completes the switch of an earlier run: all hosts get the key that the controllers have"]
     lines = [
         f"munge: {len(cluster_hosts(host))} hosts get another key at the same time. slurmctld is stopped on "
-        f"{fold(host['slurm_controllers'])} for about {10 + gap(host):.0f} s: commands wait, jobs go on. Credentials of "
-        "the present key are refused afterwards, also those of other programs that use munge"
+        f"{fold(host['slurm_controllers'])} for about {10 + gap(host):.0f} s: commands wait, jobs go on. Credentials "
+        "of the present key are refused afterwards, also those of other programs that use munge"
     ]
     if found := strays(host):
         lines.append(f"munge: {fold(found)} first get back the present key, since an earlier run has not ended")

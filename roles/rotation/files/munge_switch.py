@@ -6,7 +6,6 @@
     munge_switch.py state                  the checksums of the keys, and how the last switch ended, as JSON
     munge_switch.py arm --at T ...         a unit of systemd for the switch
     munge_switch.py switch --at T ...      what this unit runs
-    munge_switch.py end                    removes the previous and the staged key
 
 The stopped slurmctld of all controllers is the sign for the other hosts. A host whose requests the controllers refuse
 has the wrong one of both keys, and takes the other. So no host depends on the control host after it was armed, and a
@@ -57,7 +56,7 @@ class Host:
     gap: float = 5.0
     """Seconds in which the other hosts change their key, before slurmctld starts."""
     stop: float = 60.0
-    """Seconds in which all controllers have to stop."""
+    """Seconds in which all controllers have to stop. A controller waits less for the others, since it has stopped."""
     patience: float = 300.0
     """Seconds for an answer of the controllers with the new key."""
     pause: float = 1.0
@@ -195,7 +194,7 @@ def wait_for_controllers(host: Host) -> None:
     """Return when all slurmctld have stopped, or when they serve with the other key: then this host is late."""
     if not host.controllers:
         return
-    for _try in until(host.stop, host.pause):
+    for _try in until(host.stop / 3 if host.is_controller else host.stop, host.pause):
         if all_stopped(host):
             return
         if not host.is_controller and host.proves and answer() == REFUSED:
@@ -244,7 +243,7 @@ def arm(host: Host, at: float, arguments: list[str]) -> None:
     run("systemctl", "reset-failed", UNIT)
     with contextlib.suppress(FileNotFoundError):
         host.record.unlink()
-    after = ["--property=ExecStopPost=systemctl start slurmctld"] if host.is_controller else []
+    after = ["--property=ExecStopPost=/usr/bin/systemctl start slurmctld"] if host.is_controller else []
     program = [sys.executable, os.path.abspath(__file__), "switch", f"--at={at}", *arguments]
     must("systemd-run", f"--unit={UNIT}", "--collect", "--quiet", *after, *program)
 
@@ -260,14 +259,6 @@ def state(host: Host) -> dict[str, object]:
     return found
 
 
-def end(host: Host) -> None:
-    """Remove what the switch has left."""
-    run("systemctl", "stop", UNIT)
-    for path in (host.next, host.previous, host.record):
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-
-
 def address(text: str) -> tuple[str, int]:
     """HOST:PORT."""
     name, _colon, number = text.rpartition(":")
@@ -278,22 +269,18 @@ def main(arguments: list[str]) -> int:
     """Run one of the steps."""
     os.umask(0o077)
     parser = argparse.ArgumentParser(description="gives munged another key")
-    parser.add_argument("step", choices=("state", "arm", "switch", "end"))
+    parser.add_argument("step", choices=("state", "arm", "switch"))
     parser.add_argument("--at", type=float, default=0.0)
     parser.add_argument("--controller", action="append", default=[], type=address)
     parser.add_argument("--is-controller", action="store_true")
     parser.add_argument("--proves", action="store_true")
     parser.add_argument("--gap", type=float, default=Host.gap)
     given = parser.parse_args(arguments)
-    host = Host(
-        controllers=given.controller, is_controller=given.is_controller, proves=given.proves, gap=given.gap
-    )
+    host = Host(controllers=given.controller, is_controller=given.is_controller, proves=given.proves, gap=given.gap)
     if given.step == "state":
         print(json.dumps(state(host)))
     elif given.step == "arm":
         arm(host, given.at, [text for text in arguments[1:] if not text.startswith("--at")])
-    elif given.step == "end":
-        end(host)
     else:
         error = ""
         try:
