@@ -109,7 +109,8 @@ def present_digest(host: RunHost) -> str:
 
 def has_switched(host: RunHost) -> bool:
     """Whether the controllers have the next key: a run was killed after the switch, and this one completes it."""
-    return bool(next_digest(host)) and present_digest(host) == next_digest(host)
+    following = next_digest(host)
+    return following not in ("", _digest(host.content(munge.key_path(host)))) and present_digest(host) == following
 
 
 def strays(host: RunHost) -> list[str]:
