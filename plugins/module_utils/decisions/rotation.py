@@ -27,7 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling
 PARTS = ("munge", "jwt", "database", "registry", "backup")
 """The secrets that can be changed, in the order in which a run changes them."""
 
-LEAST_BYTES, MOST_BYTES = 32, 1024
+LEAST_BYTES, MOST_BYTES = 32, 65536
 """The size of a key of munge."""
 
 
