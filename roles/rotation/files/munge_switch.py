@@ -19,8 +19,8 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -135,20 +135,29 @@ def answer() -> str:
 def digest(path: Path) -> str:
     """The checksum of a file; empty without one."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read(path)[0]).hexdigest()
     except FileNotFoundError:
         return ""
+
+
+def read(path: Path) -> tuple[bytes, os.stat_result]:
+    """A file and what is known of it. The directory is munge's, so a link is an error."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        return file.read(), os.fstat(file.fileno())
 
 
 def copy(source: Path, target: Path) -> None:
     """A copy with the same owner and mode, complete or not there."""
     new = target.with_name(f"{target.name}.part")
+    content, found = read(source)
     with contextlib.suppress(FileNotFoundError):
         new.unlink()
-    shutil.copyfile(source, new)  # umask 077
-    found = source.stat()
-    os.chown(new, found.st_uid, found.st_gid)
-    shutil.copymode(source, new)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        os.fchown(file.fileno(), found.st_uid, found.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode))
+        file.flush()
+        os.fsync(file.fileno())
     new.replace(target)
 
 
@@ -287,7 +296,8 @@ def main(arguments: list[str]) -> int:
             switch(host, given.at)
         except (SwitchError, OSError) as problem:
             error = str(problem)
-        host.record.write_text(json.dumps({"error": error}))
+        with os.fdopen(os.open(host.record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump({"error": error}, file)
         return 1 if error else 0
     return 0
 
