@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Gives munged of this host another key, at the same time as on all other hosts of the cluster.
 
+    munge_switch.py stage                  writes the next key, which it reads in base64, and shows the state
     munge_switch.py state                  the checksums of the keys, and how the last switch ended, as JSON
     munge_switch.py arm --at T ...         a unit of systemd for the switch
     munge_switch.py switch --at T ...      what this unit runs
@@ -15,6 +16,7 @@ host that was armed without the controllers changes nothing.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import hashlib
 import json
@@ -148,8 +150,12 @@ def read(path: Path) -> tuple[bytes, os.stat_result]:
 
 def copy(source: Path, target: Path) -> None:
     """A copy with the same owner and mode, complete or not there."""
+    write(target, *read(source))
+
+
+def write(target: Path, content: bytes, found: os.stat_result) -> None:
+    """A file with the owner and the mode of another one."""
     new = target.with_name(f"{target.name}.part")
-    content, found = read(source)
     with contextlib.suppress(FileNotFoundError):
         new.unlink()
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -159,6 +165,11 @@ def copy(source: Path, target: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(target)
+
+
+def stage(host: Host, content: bytes) -> None:
+    """Write the next key beside the present one."""
+    write(host.next, content, read(host.present)[1])
 
 
 def restart() -> None:
@@ -278,7 +289,7 @@ def main(arguments: list[str]) -> int:
     """Run one of the steps."""
     os.umask(0o077)
     parser = argparse.ArgumentParser(description="gives munged another key")
-    parser.add_argument("step", choices=("state", "arm", "switch"))
+    parser.add_argument("step", choices=("stage", "state", "arm", "switch"))
     parser.add_argument("--at", type=float, default=0.0)
     parser.add_argument("--controller", action="append", default=[], type=address)
     parser.add_argument("--is-controller", action="store_true")
@@ -286,7 +297,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--gap", type=float, default=Host.gap)
     given = parser.parse_args(arguments)
     host = Host(controllers=given.controller, is_controller=given.is_controller, proves=given.proves, gap=given.gap)
-    if given.step == "state":
+    if given.step == "stage":
+        stage(host, base64.b64decode(sys.stdin.read(), validate=True))
+    if given.step in ("stage", "state"):
         print(json.dumps(state(host)))
     elif given.step == "arm":
         arm(host, given.at, [text for text in arguments[1:] if not text.startswith("--at")])
