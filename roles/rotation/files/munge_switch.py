@@ -298,7 +298,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     host = Host(controllers=given.controller, is_controller=given.is_controller, proves=given.proves, gap=given.gap)
     if given.step == "stage":
-        stage(host, base64.b64decode(sys.stdin.read(), validate=True))
+        stage(host, base64.b64decode(sys.stdin.read().strip(), validate=True))
     if given.step in ("stage", "state"):
         print(json.dumps(state(host)))
     elif given.step == "arm":
