@@ -200,7 +200,7 @@ def command(_host: RunHost, step: str) -> list[str]:
 def arming(host: RunHost, at: float) -> list[str]:
     """The command that arms this host for a time of the control host's clock."""
     answer = host.answer() or {}
-    options = [f"--at={at + float(answer.get('clock_offset') or 0):.1f}", f"--gap={gap(host):.0f}"]
+    options = [f"--at={at + float(answer.get('clock_offset') or 0):.1f}", f"--gap={gap(host):.1f}"]
     if host.within(*_ASKING, "slurm_database") or is_controller(host):
         options += [f"--controller={address}" for address in conf_servers(host)]
     options += ["--is-controller"] if is_controller(host) else []
@@ -210,7 +210,7 @@ def arming(host: RunHost, at: float) -> list[str]:
 
 def gap(host: RunHost) -> float:
     """Seconds in which all other hosts change their key."""
-    return 4 + len(cluster_hosts(host)) / 100
+    return 2 + len(cluster_hosts(host)) / 100
 
 
 def margin(host: RunHost, took: float) -> float:

@@ -53,15 +53,15 @@ class Host:
     is_controller: bool = False
     proves: bool = False
     """Whether this host has Slurm's commands, and asks slurmctld whether the key is right."""
-    settle: float = 2.0
+    settle: float = 1.0
     """Seconds for messages under way, between the end of slurmctld and the new key."""
     gap: float = 5.0
     """Seconds in which the other hosts change their key, before slurmctld starts."""
-    stop: float = 60.0
+    stop: float = 40.0
     """Seconds in which all controllers have to stop. A controller waits less for the others, since it has stopped."""
     patience: float = 300.0
     """Seconds for an answer of the controllers with the new key."""
-    pause: float = 1.0
+    pause: float = 0.3
 
     @property
     def present(self) -> Path:
@@ -214,10 +214,12 @@ def wait_for_controllers(host: Host) -> None:
     """Return when all slurmctld have stopped, or when they serve with the other key: then this host is late."""
     if not host.controllers:
         return
-    for _try in until(host.stop / 3 if host.is_controller else host.stop, host.pause):
+    seconds = host.stop / 2 if host.is_controller else host.stop
+    for attempt, _pause in enumerate(until(seconds, host.pause)):
         if all_stopped(host):
             return
-        if not host.is_controller and host.proves and answer() == REFUSED:
+        # Seldom, since thousands of hosts may ask.
+        if attempt % 20 == 2 and not host.is_controller and host.proves and answer() == REFUSED:
             return
     raise SwitchError("not all controllers have stopped slurmctld, so this host keeps its key")
 
@@ -233,7 +235,7 @@ def prove(host: Host) -> None:
         if found == ACCEPTED:
             return
         refusals = refusals + 1 if found == REFUSED else 0
-        if refusals > 3:
+        if refusals > 9:
             take_previous(host)
             raise SwitchError("the controllers refused the new key, so the previous one is back")
     raise SwitchError("the controllers did not answer after the switch")
