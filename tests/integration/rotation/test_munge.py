@@ -79,7 +79,7 @@ def _quoted(text: str) -> str:
 
 
 def store(lab: Lab) -> Path:
-    return lab.inventory.parent / "secrets/rotation/munge.key"
+    return Path(lab.inventory.parent, "secrets/rotation/munge.key")
 
 
 def keys(lab: Lab) -> dict[str, str]:
