@@ -257,7 +257,7 @@ def test_the_next_run_completes_a_killed_one(lab: Lab, task: str, seconds: int) 
     for host in HOSTS:
         lab.wait_for(host, "systemctl is-active gpucluster-munge-switch || true", "inactive", 120)
     # Nothing is asked of an administrator until then: jobs run.
-    assert lab.command(LOGIN, "timeout 100 srun -N2 --mem=20 hostname").split()
+    assert len(lab.command(LOGIN, "cd /tmp && runuser -u alice -- timeout 100 srun -N2 --mem=20 hostname").split()) == 2
     following: Run = lab.playbook(*ROTATE)
     assert (following.rc, following.failed) == (0, {}), following.output[-3000:]
     is_whole(lab)
