@@ -64,7 +64,7 @@ SESSIONS = {
 
 def as_alice(lab: Lab, command: str) -> str:
     """The output of a command of alice on the login host."""
-    return lab.command(LOGIN, f"cd {WORK} && runuser -u alice -- {command}")
+    return str(lab.command(LOGIN, f"cd {WORK} && runuser -u alice -- {command}"))
 
 
 def unit(lab: Lab, name: str, command: str) -> None:
