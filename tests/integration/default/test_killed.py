@@ -1,15 +1,14 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The next run completes a run that was killed, also with new secrets; the secrets appear nowhere else.
+"""The next run completes a run that was killed, also with a new password; no secret appears anywhere else.
 
-The cluster gets another configuration with other secrets, and then its previous state again. The tests depend on each
+The cluster gets another configuration with another password, and then its previous state again. The tests depend on each
 other. `test_bare_hosts.py` interrupts an installation of packages, scenario `single` a change of slurm.conf.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from uuid import uuid4
@@ -75,11 +74,16 @@ def what_an_undisturbed_run_has_left(lab: Lab, secrets: Path) -> tuple[dict[Path
 
 
 @pytest.mark.usefixtures("old")
-def test_the_next_run_finishes_with_new_secrets_which_appear_nowhere(lab: Lab, secrets: Path, tmp_path: Path) -> None:
-    """The next run prints, logs and keeps as much as possible."""
-    key, password, begin = os.urandom(1024), str(uuid4()), now()
-    (secrets / "munge.key").write_bytes(key)
+def test_the_next_run_finishes_with_a_new_password_and_no_secret_appears(
+    lab: Lab, secrets: Path, tmp_path: Path
+) -> None:
+    """The next run prints, logs and keeps as much as possible.
+
+    The key of munge stays (scenario rotation has another one), and a host that has lost it gets it again.
+    """
+    key, password, begin = (secrets / "munge.key").read_bytes(), str(uuid4()), now()
     (secrets / "slurmdbd_storage_pass").write_text(f"{password}\n")
+    lab.command("compute01", "head -c 1024 /dev/urandom >/etc/munge/munge.key")
     searched = forms(key, password.encode())
     killed_at(lab, "munge : Run munge", NEW)
     # A run that was killed while a module had its secret may leave the temporary files of both.
@@ -97,9 +101,11 @@ def test_the_next_run_finishes_with_new_secrets_which_appear_nowhere(lab: Lab, s
     assert not [form for form in searched if form in run.output.encode()]
     assert "Run slurmdbd" in (tmp_path / "log").read_text()
     assert {path.name.rpartition("_")[2] for path in (tmp_path / "facts").iterdir()} >= {*HOSTS}
-    assert {*control_files(searched, begin, tmp_path)} == {secrets / "munge.key", secrets / "slurmdbd_storage_pass"}
+    assert {*control_files(searched, begin, tmp_path)} == {secrets / "slurmdbd_storage_pass"}
+    munge = "/etc/munge/munge.key"
     found = {host: on_host(lab, host, searched, begin) for host in HOSTS}
-    assert found == {host: KEPT if host == "head" else {"/etc/munge/munge.key": "400"} for host in HOSTS}
+    assert found.pop("head") == {path: mode for path, mode in KEPT.items() if path != munge}
+    assert found == {"login1": {}, "compute01": {munge: KEPT[munge]}, "compute02": {}}
 
 
 def test_the_next_run_waits_for_the_tasks_of_a_killed_one(lab: Lab) -> None:
