@@ -36,6 +36,7 @@ ROLES = (
     "pyxis",
     "remove_nodes",
     "rolling",
+    "rotation",
     "slurm",
     "slurm_health",
     "slurm_upgrade",
