@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    backup,
     metrics_endpoint,
     rotation,
     slurmctld,
     token_keys,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.backup import settings as backup_settings
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import backup_hosts, serving_controller
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -32,15 +32,9 @@ ENCRYPTED = b"$ANSIBLE_VAULT"
 SECONDS = "slurmctld keeps the records of jobs meanwhile"
 
 
-@dataclass(frozen=True)
-class NewSecret:
-    """A secret that is made on the control host."""
-
-    path: str
-    command: str
-    """What prints it."""
-    kept: bool = False
-    """Whether one that is there stays: a run that was killed has made it."""
+KEY = "head -c 64 /dev/urandom"
+PASSWORD = "cat /proc/sys/kernel/random/uuid"
+"""What prints a new secret."""
 
 
 # -- the files of the control host ------------------------------------------------------------------------------------
@@ -72,14 +66,19 @@ def has_pages(host: RunHost) -> bool:
     return metrics_endpoint.cluster_source(host) == "pages with tokens"
 
 
-def new_secrets(host: RunHost) -> list[NewSecret]:
-    """The secrets that this run makes. The password of a registry is the site's own."""
-    wanted, key, password = rotation.wanted(host), "head -c 64 /dev/urandom", "cat /proc/sys/kernel/random/uuid"
-    return [
-        *(NewSecret(path, key) for path in token_files(host) if "jwt" in wanted),
-        *([NewSecret(database_file(host), password)] if "database" in wanted else []),
-        *([NewSecret(next_backup_file(host), password, kept=True)] if "backup" in wanted else []),
+def new_secrets(host: RunHost) -> list[dict[str, Any]]:
+    """The secrets that this run makes: the file, what prints one, and whether one that is there stays.
+
+    A next password of the backup that is there is that of a run that was killed. The password of a registry is the
+    site's own.
+    """
+    wanted = rotation.wanted(host)
+    made = [
+        *((path, KEY, False) for path in token_files(host) if "jwt" in wanted),
+        *([(database_file(host), PASSWORD, False)] if "database" in wanted else []),
+        *([(next_backup_file(host), PASSWORD, True)] if "backup" in wanted else []),
     ]
+    return [{"path": path, "command": command, "stays": stays} for path, command, stays in made]
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
@@ -162,14 +161,9 @@ def objections(host: RunHost) -> list[str]:
         found.append(f"{fold(missing)} needs a new secret, and is not in this run: it is outside of --limit, or failed")
     elif "jwt" in wanted and slurmctld.configuration_changes(host.of(serving_controller(host))):
         found.append("rotate=jwt: the cluster file has changes that are not in force: run site.yml first")
-    if (
-        "registry" in wanted
-        and (host.of(host["slurm_registry"]).get("__rotation_registry") or {}).get("changed") is False
-    ):
-        found.append(
-            f"rotate=registry: {host['slurm_registry']} has this registry_upstream_password already: change the "
-            "variable first"
-        )
+    name = host["slurm_registry"]
+    if "registry" in wanted and not missing and has_account(host.of(name)):
+        found.append(f"rotate=registry: {name} has this registry_upstream_password already: change the variable first")
     return found
 
 
@@ -211,8 +205,8 @@ def announcement(host: RunHost) -> list[str]:
     lines = {
         "jwt": _token_lines,
         "database": lambda host: [
-            f"database: another password for MariaDB's user and slurmdbd on {host['slurm_database']}. slurmdbd restarts "
-            f"within seconds; {SECONDS}"
+            f"database: another password for MariaDB's user and slurmdbd on {host['slurm_database']}. slurmdbd "
+            f"restarts within seconds; {SECONDS}"
         ],
         "registry": lambda host: [
             f"registry: the registry on {host['slurm_registry']} gets registry_upstream_password of the site, if "
@@ -251,6 +245,12 @@ def changes_registry_here(host: RunHost) -> bool:
     return "registry" in rotation.wanted(host) and host.name == host["slurm_registry"]
 
 
+def has_account(host: RunHost) -> bool:
+    """Whether the registry of this host works with the password, by the answer of slurm_service in check mode."""
+    answer = host.get("__rotation_registry") or {}
+    return not (answer.get("files") or answer.get("actions"))
+
+
 def registry_account(host: RunHost) -> str:
     """User and password for the registry behind that of this host, as JSON."""
     return json.dumps({name: str(host[f"registry_upstream_{name}"]) for name in ("username", "password")})
@@ -266,7 +266,12 @@ def registry_proof(host: RunHost) -> list[str]:
 
 def key_host(host: RunHost) -> str:
     """The host that gives the repository its new key: the one that also removes old backups."""
-    return next(name for name in backup_hosts(host) if backup_settings(host.of(name))["prunes"])
+    return next(name for name in backup_hosts(host) if backup.settings(host.of(name))["prunes"])
+
+
+def backup_program(_host: RunHost) -> list[dict[str, str]]:
+    """The program slurm-backup, for slurm_files."""
+    return [{"path": backup.PROGRAM, "content": backup.program(), "mode": "0755"}]
 
 
 def changes_backup(host: RunHost) -> bool:
