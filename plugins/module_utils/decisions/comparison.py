@@ -72,6 +72,7 @@ def compare(host: RunHost) -> HostComparison:
     host = host.extended(__slurm_run={"serving_controller": serving_of(host, answers)})
     order = releases(host, answers)
     stop = other_cluster(host, answers) or unreached_controller(host) or serving_releases(host, order)
+    stop = stop or ("" if host.get("__slurm_rotates") else munge.switch_objection(host))
     refused = refusals(host, answers, order)
     suitable = {name: answer for name, answer in answers.items() if name not in refused}
     directory = differing_directory_answers(host, suitable)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint, token_keys
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint, munge, token_keys
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import backup_hosts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import CONF_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -35,7 +35,7 @@ MUNGE = "munge"
 """All hosts have it."""
 
 FILES = {
-    MUNGE: "/etc/munge/munge.key",
+    MUNGE: munge.KEY,
     "slurmctld_http": token_keys.host_path(token_keys.PAGES),
     "jwt": token_keys.host_path(token_keys.COMMANDS),
     "database": f"{CONF_DIR}/slurmdbd_storage.conf",

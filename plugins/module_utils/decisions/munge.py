@@ -26,6 +26,9 @@ ENCODE = ["munge", "--no-input", "--ttl=120", "--restrict-uid=0"]
 
 DECODE = ["unmunge", "--no-output"]
 
+KEY = "/etc/munge/munge.key"
+"""The key on a host."""
+
 
 @dataclass(frozen=True)
 class Service:
@@ -62,7 +65,7 @@ def key_files(host: RunHost) -> list[dict[str, Any]]:
     if key is None and not host.check_mode:
         raise ValueError(f"munge_key_file: {path} is missing")
     secret = base64.b64encode(key or b"").decode()
-    return [{"path": "/etc/munge/munge.key", "secret": secret, "owner": "munge", "mode": "0400"}]
+    return [{"path": KEY, "secret": secret, "owner": "munge", "mode": "0400"}]
 
 
 def digest(host: RunHost) -> str:
@@ -112,6 +115,39 @@ def hosts_with_work(host: RunHost, answers: Mapping[str, Mapping[str, Any]]) -> 
     }
     changed |= {serving_controller(host)} if changed else set()
     return [name for name in answers if name in changed]
+
+
+def next_path(host: RunHost) -> str:
+    """The file on the control host with the next key, from the beginning of a switch to its end."""
+    return f"{key_path(host)}.next"
+
+
+def switch_objection(host: RunHost) -> str:
+    """Why site.yml must not give hosts the key of the control host: all have to get another key at the same time.
+
+    A cluster whose controller has not served yet may get any key.
+    """
+    if image.builds(host):
+        return ""
+    path, controller = key_path(host), serving_controller(host)
+    ends = "gpucluster.slurm.rotate_keys -e rotate=munge"
+    if host.content(next_path(host)) is not None:
+        return (
+            f"Nothing was changed. {next_path(host)} exists: the cluster gets another munge key. Run {ends}, which "
+            "completes that or goes back"
+        )
+    wanted = host.content(path)
+    answer = host.of(controller).answer() if controller in host["groups"]["all"] else None
+    if wanted is None or answer is None:
+        return ""
+    files = answer["ansible_facts"]["slurm_host"]["files"]
+    if state_mark(host) not in files or files.get(KEY, "") in ("", hashlib.sha256(wanted).hexdigest()):
+        return ""
+    return (
+        f"Nothing was changed. {path} is not the munge key of the running cluster ({KEY} of {controller}), and hosts "
+        f"that get another key one by one lose jobs. To change the key, rename the file to {next_path(host)}, remove "
+        f"{path}, and run {ends}. To keep the cluster's key, remove {path}: the next run fetches it"
+    )
 
 
 def lacks_package(host: RunHost) -> bool:

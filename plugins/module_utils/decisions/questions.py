@@ -16,6 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     image,
     kernel,
     metrics_server,
+    munge,
     nginx,
     preparation,
     report,
@@ -161,6 +162,7 @@ def files(host: RunHost) -> list[str]:
     paths += NVIDIA_FILES if host.within("slurm_compute") else []
     paths += [PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE] if "pyxis" in host["slurm_containers"] else []
     paths += [KEPT_CONF, KEPT_LIST, KEPT_SLURMD, SERIAL, state_mark(host)] if is_controller(host) else []
+    paths += [munge.KEY] if is_controller(host) or host.get("__slurm_rotates") else []
     paths += [UPGRADE_MARK] if is_controller(host) or host.name == host["slurm_database"] else []
     paths += [SLURMD_SETTINGS, f"{CONF_DIR}/slurm.conf"] if host.within("slurm_compute") else []
     keys = [*metrics_server.asked_files(host), *report.asked_files(host), *rest.asked_files(host), nginx.RECORD]

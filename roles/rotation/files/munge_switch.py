@@ -1,0 +1,296 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Gives munged of this host another key, at the same time as on all other hosts of the cluster.
+
+    munge_switch.py state                  the checksums of the keys, and how the last switch ended, as JSON
+    munge_switch.py arm --at T ...         a unit of systemd for the switch
+    munge_switch.py switch --at T ...      what this unit runs
+
+The stopped slurmctld of all controllers is the sign for the other hosts. A host whose requests the controllers refuse
+has the wrong one of both keys, and takes the other. So no host depends on the control host after it was armed, and a
+host that was armed without the controllers changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+UNIT = "gpucluster-munge-switch"
+RECORD = Path("/run/gpucluster-munge-switch.json")
+KEYS = Path("/etc/munge")
+
+OPEN, CLOSED, SILENT = "open", "closed", "silent"
+ACCEPTED, REFUSED, NO_ANSWER = "accepted", "refused", "no answer"
+
+
+class SwitchError(Exception):
+    """Why this host has not switched."""
+
+
+@dataclass
+class Host:
+    """This host; a test gives it another directory, other programs and shorter times."""
+
+    keys: Path = KEYS
+    record: Path = RECORD
+    controllers: list[tuple[str, int]] = field(default_factory=list)
+    """slurmctld's addresses; empty on a host that cannot reach them."""
+    is_controller: bool = False
+    proves: bool = False
+    """Whether this host has Slurm's commands, and asks slurmctld whether the key is right."""
+    settle: float = 2.0
+    """Seconds for messages under way, between the end of slurmctld and the new key."""
+    gap: float = 5.0
+    """Seconds in which the other hosts change their key, before slurmctld starts."""
+    stop: float = 60.0
+    """Seconds in which all controllers have to stop. A controller waits less for the others, since it has stopped."""
+    patience: float = 300.0
+    """Seconds for an answer of the controllers with the new key."""
+    pause: float = 1.0
+
+    @property
+    def present(self) -> Path:
+        """The key that munged has."""
+        return self.keys / "munge.key"
+
+    @property
+    def next(self) -> Path:
+        """The staged key."""
+        return self.keys / "munge.key.next"
+
+    @property
+    def previous(self) -> Path:
+        """The key before the switch."""
+        return self.keys / "munge.key.previous"
+
+
+# -- this host's programs ---------------------------------------------------------------------------------------------
+
+
+def run(*command: str, stdin: str = "", seconds: float = 90) -> subprocess.CompletedProcess[str]:
+    """The end of a command; one that does not end has failed."""
+    try:
+        return subprocess.run(
+            command,
+            input=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            env={**os.environ, "LC_ALL": "C"},
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 255, str(error), "")
+
+
+def must(*command: str, stdin: str = "") -> str:
+    """The output of a command that must not fail."""
+    done = run(*command, stdin=stdin)
+    if done.returncode:
+        raise SwitchError(f"{' '.join(command)}: {done.stdout.strip()[-300:]}")
+    return done.stdout
+
+
+def port(address: tuple[str, int], seconds: float = 3) -> str:
+    """Whether a program listens there. A host that does not answer may be busy, so it says nothing."""
+    try:
+        with socket.create_connection(address, seconds):
+            return OPEN
+    except ConnectionRefusedError:
+        return CLOSED
+    except OSError:
+        return SILENT
+
+
+def all_stopped(host: Host) -> bool:
+    """Whether no controller listens."""
+    return all(port(address) == CLOSED for address in host.controllers)
+
+
+def answer() -> str:
+    """Whether slurmctld opens a credential of this host's munged."""
+    done = run("sinfo", "--noheader", "--format=%P", seconds=30)
+    if not done.returncode:
+        return ACCEPTED
+    return REFUSED if "authentication" in done.stdout.lower() else NO_ANSWER
+
+
+# -- the keys ---------------------------------------------------------------------------------------------------------
+
+
+def digest(path: Path) -> str:
+    """The checksum of a file; empty without one."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return ""
+
+
+def copy(source: Path, target: Path) -> None:
+    """A copy with the same owner and mode, complete or not there."""
+    new = target.with_name(f"{target.name}.part")
+    with contextlib.suppress(FileNotFoundError):
+        new.unlink()
+    shutil.copyfile(source, new)  # umask 077
+    found = source.stat()
+    os.chown(new, found.st_uid, found.st_gid)
+    shutil.copymode(source, new)
+    new.replace(target)
+
+
+def restart() -> None:
+    """Let munged read its key, and prove that it opens its own credentials."""
+    must("systemctl", "restart", "munge")
+    must("unmunge", "--no-output", stdin=must("munge", "--no-input"))
+
+
+def take_next(host: Host) -> None:
+    """The staged key becomes the present one. If munged does not take it, the present one comes back."""
+    if not host.next.exists():
+        raise SwitchError(f"{host.next} is missing")
+    copy(host.present, host.previous)
+    copy(host.next, host.present)
+    try:
+        restart()
+    except SwitchError:
+        take_previous(host)
+        raise
+
+
+def take_previous(host: Host) -> None:
+    """The key before the switch comes back."""
+    copy(host.previous, host.present)
+    restart()
+
+
+# -- the switch -------------------------------------------------------------------------------------------------------
+
+
+def until(seconds: float, pause: float) -> Iterator[None]:
+    """Repeat for some time, at least once."""
+    end = time.monotonic() + seconds
+    while True:
+        yield
+        if time.monotonic() > end:
+            return
+        time.sleep(pause)
+
+
+def wait_for_controllers(host: Host) -> None:
+    """Return when all slurmctld have stopped, or when they serve with the other key: then this host is late."""
+    if not host.controllers:
+        return
+    for _try in until(host.stop / 3 if host.is_controller else host.stop, host.pause):
+        if all_stopped(host):
+            return
+        if not host.is_controller and host.proves and answer() == REFUSED:
+            return
+    raise SwitchError("not all controllers have stopped slurmctld, so this host keeps its key")
+
+
+def prove(host: Host) -> None:
+    """Ask slurmctld. It refuses this host only if it has the other key: then that one comes back.
+
+    Without an answer nothing is known, so the key stays; the next run of rotate_keys.yml compares.
+    """
+    refusals = 0
+    for _try in until(host.patience, host.pause):
+        found = answer()
+        if found == ACCEPTED:
+            return
+        refusals = refusals + 1 if found == REFUSED else 0
+        if refusals > 3:
+            take_previous(host)
+            raise SwitchError("the controllers refused the new key, so the previous one is back")
+    raise SwitchError("the controllers did not answer after the switch")
+
+
+def switch(host: Host, at: float) -> None:
+    """Change the key at this time."""
+    time.sleep(max(0.0, at - time.time()))
+    if host.is_controller:
+        must("systemctl", "stop", "slurmctld")
+    try:
+        wait_for_controllers(host)
+        time.sleep(host.settle)
+        take_next(host)
+        if host.is_controller:
+            time.sleep(host.gap)
+    finally:
+        if host.is_controller:
+            run("systemctl", "start", "slurmctld")
+    if host.proves:
+        prove(host)
+
+
+def arm(host: Host, at: float, arguments: list[str]) -> None:
+    """Start the unit that switches. A controller whose program is killed starts slurmctld all the same."""
+    run("systemctl", "stop", UNIT)
+    run("systemctl", "reset-failed", UNIT)
+    with contextlib.suppress(FileNotFoundError):
+        host.record.unlink()
+    after = ["--property=ExecStopPost=/usr/bin/systemctl start slurmctld"] if host.is_controller else []
+    program = [sys.executable, os.path.abspath(__file__), "switch", f"--at={at}", *arguments]
+    must("systemd-run", f"--unit={UNIT}", "--collect", "--quiet", *after, *program)
+
+
+def state(host: Host) -> dict[str, object]:
+    """What is known of the keys of this host."""
+    found: dict[str, object] = {name: digest(getattr(host, name)) for name in ("present", "next", "previous")}
+    found["armed"] = run("systemctl", "is-active", UNIT).stdout.strip() in ("active", "activating", "deactivating")
+    try:
+        found |= json.loads(host.record.read_text())
+    except (FileNotFoundError, ValueError):
+        found["error"] = None
+    return found
+
+
+def address(text: str) -> tuple[str, int]:
+    """HOST:PORT."""
+    name, _colon, number = text.rpartition(":")
+    return name.strip("[]"), int(number)
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the steps."""
+    os.umask(0o077)
+    parser = argparse.ArgumentParser(description="gives munged another key")
+    parser.add_argument("step", choices=("state", "arm", "switch"))
+    parser.add_argument("--at", type=float, default=0.0)
+    parser.add_argument("--controller", action="append", default=[], type=address)
+    parser.add_argument("--is-controller", action="store_true")
+    parser.add_argument("--proves", action="store_true")
+    parser.add_argument("--gap", type=float, default=Host.gap)
+    given = parser.parse_args(arguments)
+    host = Host(controllers=given.controller, is_controller=given.is_controller, proves=given.proves, gap=given.gap)
+    if given.step == "state":
+        print(json.dumps(state(host)))
+    elif given.step == "arm":
+        arm(host, given.at, [text for text in arguments[1:] if not text.startswith("--at")])
+    else:
+        error = ""
+        try:
+            switch(host, given.at)
+        except (SwitchError, OSError) as problem:
+            error = str(problem)
+        host.record.write_text(json.dumps({"error": error}))
+        return 1 if error else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

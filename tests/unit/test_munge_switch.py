@@ -1,0 +1,166 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program that gives munged another key, with stand-ins for munge, Slurm and systemd. Scenario rotation has them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from programs import StandIn, load
+
+pytestmark = pytest.mark.once
+
+OLD, NEW = b"o" * 64, b"n" * 64
+
+
+@pytest.fixture(scope="module")
+def program() -> ModuleType:
+    """The program."""
+    module: ModuleType = load("rotation/files/munge_switch.py")
+    return module
+
+
+@pytest.fixture(name="calls")
+def programs_of_a_host(stand_in: StandIn, tmp_path: Path) -> Path:
+    """Stand-ins that succeed; systemctl writes down what it was asked."""
+    calls = tmp_path / "calls"
+    calls.touch()
+    stand_in("systemctl", f'echo "$@" >>{calls}')
+    stand_in("munge", "echo MUNGE:x:")
+    stand_in("unmunge", "cat >/dev/null")
+    stand_in("sinfo", "exit 0")
+    return calls
+
+
+@pytest.fixture(name="closed")
+def closed_port() -> tuple[str, int]:
+    """An address at which nobody listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return ("127.0.0.1", found.getsockname()[1])
+
+
+@pytest.fixture(name="listening")
+def open_port() -> Iterator[tuple[str, int]]:
+    """An address at which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield ("127.0.0.1", server.getsockname()[1])
+
+
+@pytest.fixture(name="host")
+def host_with_staged_key(program: ModuleType, tmp_path: Path, closed: tuple[str, int]) -> Any:
+    """A host that has both keys, whose controllers have stopped."""
+    keys = tmp_path / "munge"
+    keys.mkdir()
+    (keys / "munge.key").write_bytes(OLD)
+    (keys / "munge.key.next").write_bytes(NEW)
+    times = {"settle": 0.0, "gap": 0.0, "stop": 0.3, "patience": 0.3, "pause": 0.02}
+    return program.Host(keys, tmp_path / "record", [closed], proves=True, **times)
+
+
+def test_a_host_switches_when_the_controllers_have_stopped(program: ModuleType, host: Any, calls: Path) -> None:
+    program.switch(host, 0)
+    assert (host.present.read_bytes(), host.previous.read_bytes()) == (NEW, OLD)
+    assert calls.read_text() == "restart munge\n"
+
+
+def test_a_controller_stops_slurmctld_first_and_starts_it_last(program: ModuleType, host: Any, calls: Path) -> None:
+    host.is_controller = True
+    program.switch(host, 0)
+    assert calls.read_text().split("\n") == ["stop slurmctld", "restart munge", "start slurmctld", ""]
+
+
+def test_without_stopped_controllers_nothing_changes(
+    program: ModuleType, host: Any, calls: Path, listening: tuple[str, int]
+) -> None:
+    host.controllers.append(listening)
+    with pytest.raises(program.SwitchError, match="not all controllers have stopped"):
+        program.switch(host, 0)
+    assert host.present.read_bytes() == OLD
+    assert calls.read_text() == ""
+
+
+def test_a_controller_without_the_others_starts_again(
+    program: ModuleType, host: Any, calls: Path, listening: tuple[str, int]
+) -> None:
+    host.controllers.append(listening)
+    host.is_controller = True
+    with pytest.raises(program.SwitchError):
+        program.switch(host, 0)
+    assert host.present.read_bytes() == OLD
+    assert calls.read_text().split("\n") == ["stop slurmctld", "start slurmctld", ""]
+
+
+def test_a_late_host_follows_controllers_that_refuse_its_key(
+    program: ModuleType, host: Any, calls: Path, listening: tuple[str, int], stand_in: StandIn, tmp_path: Path
+) -> None:
+    """They serve with the next key already. The stand-in refuses the present one."""
+    host.controllers.append(listening)
+    key = tmp_path / "munge/munge.key"
+    stand_in("sinfo", f"grep -q n {key} || {{ echo Protocol authentication error; exit 1; }}")
+    program.switch(host, 0)
+    assert host.present.read_bytes() == NEW
+    assert calls.read_text() == "restart munge\n"
+
+
+def test_a_host_that_is_refused_goes_back(program: ModuleType, host: Any, calls: Path, stand_in: StandIn) -> None:
+    stand_in("sinfo", "echo Protocol authentication error; exit 1")
+    with pytest.raises(program.SwitchError, match="refused the new key"):
+        program.switch(host, 0)
+    assert host.present.read_bytes() == OLD
+    assert calls.read_text() == "restart munge\nrestart munge\n"
+
+
+@pytest.mark.usefixtures("calls")
+def test_without_an_answer_the_new_key_stays(program: ModuleType, host: Any, stand_in: StandIn) -> None:
+    stand_in("sinfo", "echo Unable to contact slurm controller; exit 1")
+    with pytest.raises(program.SwitchError, match="did not answer"):
+        program.switch(host, 0)
+    assert host.present.read_bytes() == NEW
+
+
+def test_a_key_that_munged_does_not_take_goes_back(
+    program: ModuleType, host: Any, calls: Path, stand_in: StandIn, tmp_path: Path
+) -> None:
+    refuse = f'echo "$@" >>{calls}; ! [ "$1" = restart ] || grep -q o {tmp_path}/munge/munge.key'
+    stand_in("systemctl", refuse)
+    host.is_controller = True
+    with pytest.raises(program.SwitchError, match="systemctl restart munge"):
+        program.switch(host, 0)
+    assert host.present.read_bytes() == OLD
+    assert calls.read_text().split("\n")[-2] == "start slurmctld"
+
+
+@pytest.mark.usefixtures("calls")
+def test_a_host_without_the_staged_key_keeps_its_own(program: ModuleType, host: Any) -> None:
+    host.next.unlink()
+    with pytest.raises(program.SwitchError, match="is missing"):
+        program.switch(host, 0)
+    assert host.present.read_bytes() == OLD
+
+
+def test_the_state_has_checksums_and_no_key(program: ModuleType, host: Any, stand_in: StandIn) -> None:
+    stand_in("systemctl", "echo inactive; exit 3")
+    host.record.write_text('{"error": "why"}')
+    found = program.state(host)
+    assert found == {
+        "present": hashlib.sha256(OLD).hexdigest(),
+        "next": hashlib.sha256(NEW).hexdigest(),
+        "previous": "",
+        "armed": False,
+        "error": "why",
+    }
+    assert "nnnn" not in json.dumps(found)
+
+
+def test_an_address_may_be_of_either_kind(program: ModuleType) -> None:
+    assert program.address("ctl:6817") == ("ctl", 6817)
+    assert program.address("[fd00::1]:6817") == ("fd00::1", 6817)
