@@ -41,7 +41,8 @@ class Registry(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def account() -> ModuleType:
-    return load("rotation/files/registry_account.py")
+    module: ModuleType = load("rotation/files/registry_account.py")
+    return module
 
 
 @pytest.fixture(scope="module")

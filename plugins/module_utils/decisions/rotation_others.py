@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules of role rotation for the secrets beside munge's key. The roles of site.yml give them to the hosts."""
+"""Rules of role rotation for the other secrets. The roles of site.yml give them to the hosts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOCAL = ("", "localhost", "127.0.0.1", "::1")
 ENCRYPTED = b"$ANSIBLE_VAULT"
 """The beginning of a file that ansible-vault has encrypted."""
 
-SECONDS = "slurmctld keeps the records of jobs meanwhile"
+KEEPS = "slurmctld keeps the records of jobs meanwhile"
 
 
 KEY = "head -c 64 /dev/urandom"
@@ -201,25 +201,33 @@ def groups(host: RunHost) -> list[dict[str, str]]:
 
 def announcement(host: RunHost) -> list[str]:
     """What each change touches, and what ends."""
-    wanted, hosts = rotation.wanted(host), steps(host)
-    lines = {
-        "jwt": _token_lines,
-        "database": lambda host: [
-            f"database: another password for MariaDB's user and slurmdbd on {host['slurm_database']}. slurmdbd "
-            f"restarts within seconds; {SECONDS}"
-        ],
-        "registry": lambda host: [
-            f"registry: the registry on {host['slurm_registry']} gets registry_upstream_password of the site, if "
-            f"{host.of(host['slurm_registry'])['registry_upstream']} accepts it, and restarts within seconds: pulls of "
-            "images in this moment fail"
-        ],
-        "backup": lambda host: [
-            f"backup: another password for {host['slurm_backup']['target']}; {fold(hosts['backup'])} prove it with a "
-            "backup, then the previous one ends. Replace the copy of the password that you keep elsewhere. A copy of "
-            "the repository from before can still be read with the previous one"
-        ],
-    }
+    lines = {"jwt": _token_lines, "database": _database_lines, "registry": _registry_lines, "backup": _backup_lines}
+    wanted = rotation.wanted(host)
     return [line for part, of_part in lines.items() if part in wanted for line in of_part(host)]
+
+
+def _database_lines(host: RunHost) -> Iterator[str]:
+    yield (
+        f"database: another password for MariaDB's user and slurmdbd on {host['slurm_database']}. slurmdbd restarts "
+        f"within seconds; {KEEPS}"
+    )
+
+
+def _registry_lines(host: RunHost) -> Iterator[str]:
+    name = host["slurm_registry"]
+    yield (
+        f"registry: the registry on {name} gets registry_upstream_password of the site, if "
+        f"{host.of(name)['registry_upstream']} accepts it, and restarts within seconds: pulls of images in this moment "
+        "fail"
+    )
+
+
+def _backup_lines(host: RunHost) -> Iterator[str]:
+    yield (
+        f"backup: another password for {host['slurm_backup']['target']}; {fold(steps(host)['backup'])} prove it with a "
+        "backup, then the previous one ends. Replace the copy of the password that you keep elsewhere. A copy of the "
+        "repository from before can still be read with the previous one"
+    )
 
 
 def _token_lines(host: RunHost) -> Iterator[str]:
@@ -230,7 +238,7 @@ def _token_lines(host: RunHost) -> Iterator[str]:
         "slurm-rest-auth": hosts["rest"],
     }
     restarts = ", ".join(f"{name} on {fold(names)}" for name, names in daemons.items() if names)
-    yield f"jwt: another key of tokens. {restarts} restart within seconds; jobs go on, and {SECONDS}"
+    yield f"jwt: another key of tokens. {restarts} restart within seconds; jobs go on, and {KEEPS}"
     if host["slurm_rest"]:
         yield "  All tokens of users end at once: programs need new ones (scontrol token)"
     if hosts["metrics"]:

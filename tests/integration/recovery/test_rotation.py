@@ -74,12 +74,12 @@ def keys_of_backup(site: Lab) -> list[dict[str, Any]]:
 
 def token(site: Lab) -> str:
     said = site.command(CONTROLLER, "runuser -u alice -- timeout 60 scontrol token lifespan=600")
-    return said.removeprefix("SLURM_JWT=")
+    return str(said).removeprefix("SLURM_JWT=")
 
 
 def answer(site: Lab, given: str) -> str:
     """What slurmrestd says to a token."""
-    return site.script(CONTROLLER, f"python3 - {given}", ASK.encode()).decode().strip()
+    return str(site.script(CONTROLLER, f"python3 - {given}", ASK.encode()).decode().strip())
 
 
 @contextmanager

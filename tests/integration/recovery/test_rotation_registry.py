@@ -46,7 +46,7 @@ def site_with(lab: Lab, directory: Path, password: str) -> Lab:
 def pull(lab: Lab) -> str:
     """What the registry of the cluster says of an image that the other one does not have: 404 if it may look."""
     url = "http://127.0.0.1:5000/v2/none/manifests/latest"
-    return lab.command(CONTROLLER, f"curl -so /dev/null -w %{{http_code}} {url}")
+    return str(lab.command(CONTROLLER, f"curl -so /dev/null -w %{{http_code}} {url}"))
 
 
 def refusals(lab: Lab) -> int:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which secrets beside munge's key change, on which hosts, and what is refused."""
+"""Which other secrets change, on which hosts, and what is refused."""
 
 from __future__ import annotations
 
