@@ -1,7 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program that gives munged another key, with stand-ins for munge, Slurm and systemd. Scenario rotation has them."""
+"""The program that gives munged another key, with stand-ins for munge, Slurm and systemd.
+
+Scenario rotation has the real ones.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling
 PARTS = ("munge", "jwt", "database", "registry", "backup")
 """The secrets that can be changed, in the order in which a run changes them."""
 
-LEAST_BYTES, MOST_BYTES = 32, 1024
+LEAST_BYTES, MOST_BYTES = 32, 65536
 """The size of a key of munge."""
 
 
@@ -109,7 +109,8 @@ def present_digest(host: RunHost) -> str:
 
 def has_switched(host: RunHost) -> bool:
     """Whether the controllers have the next key: a run was killed after the switch, and this one completes it."""
-    return bool(next_digest(host)) and present_digest(host) == next_digest(host)
+    following = next_digest(host)
+    return following not in ("", _digest(host.content(munge.key_path(host)))) and present_digest(host) == following
 
 
 def strays(host: RunHost) -> list[str]:

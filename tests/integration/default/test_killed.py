@@ -10,7 +10,6 @@ other. `test_bare_hosts.py` interrupts an installation of packages, scenario `si
 from __future__ import annotations
 
 import base64
-import os
 import time
 from pathlib import Path
 from uuid import uuid4
@@ -71,10 +70,11 @@ def what_an_undisturbed_run_has_left(lab: Lab, secrets: Path) -> tuple[dict[Path
 @pytest.mark.usefixtures("old")
 def test_the_next_run_finishes_with_new_secrets_which_appear_nowhere(lab: Lab, secrets: Path) -> None:
     """The next run prints as much as possible. Meanwhile the processes of the controller and of one other host are
-    recorded; all other hosts get their secret in the same way.
+    recorded; all other hosts get their secret in the same way. The key of munge stays (scenario rotation has another
+    one), and a host that has lost it gets it again.
     """
-    (secrets / "munge.key").write_bytes(os.urandom(1024))
     (secrets / "slurmdbd_storage_pass").write_text(f"{uuid4()}\n")
+    lab.command("compute01", "head -c 1024 /dev/urandom >/etc/munge/munge.key")
     killed_at(lab, "munge : Run munge", NEW)
     watch = "nohup sh -c 'while :; do ps axww -o args; sleep 0.1; done' >/root/processes 2>/dev/null & echo $!"
     watchers = {host: lab.command(host, watch) for host in ("head", "compute01")}
