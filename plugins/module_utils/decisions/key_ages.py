@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint, munge, token_keys
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    backup,
+    metrics_endpoint,
+    munge,
+    registry,
+    token_keys,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import backup_hosts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import CONF_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -39,8 +45,8 @@ FILES = {
     "slurmctld_http": token_keys.host_path(token_keys.PAGES),
     "jwt": token_keys.host_path(token_keys.COMMANDS),
     "database": f"{CONF_DIR}/slurmdbd_storage.conf",
-    "registry": "/etc/docker/registry/upstream.env",
-    "backup": "/etc/gpucluster-slurm/backup/password",
+    "registry": f"{registry.CONF_DIR}/upstream.env",
+    "backup": f"{backup.DIRECTORY}/password",
 }
 """By the name of a secret, its file on hosts."""
 
