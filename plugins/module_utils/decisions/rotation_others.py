@@ -29,8 +29,10 @@ LOCAL = ("", "localhost", "127.0.0.1", "::1")
 ENCRYPTED = b"$ANSIBLE_VAULT"
 """The beginning of a file that ansible-vault has encrypted."""
 
-KEEPS = "slurmctld keeps the records of jobs meanwhile"
+UPSTREAM = ("registry_upstream", "registry_upstream_username", "registry_upstream_password")
+"""Variables of the registry behind that of the cluster."""
 
+KEEPS = "slurmctld keeps the records of jobs meanwhile"
 
 KEY = "head -c 64 /dev/urandom"
 PASSWORD = "cat /proc/sys/kernel/random/uuid"
@@ -119,9 +121,6 @@ def _registry_errors(host: RunHost) -> Iterator[str]:
     missing = [option for option in UPSTREAM if not host.of(name).option("registry", option)]
     if missing:
         yield f"missing: {', '.join(missing)}. The registry has a password only for another one behind it"
-
-
-UPSTREAM = ("registry_upstream", "registry_upstream_username", "registry_upstream_password")
 
 
 def _backup_errors(host: RunHost) -> Iterator[str]:
@@ -228,6 +227,8 @@ def _backup_lines(host: RunHost) -> Iterator[str]:
         "backup, then the previous one ends. Replace the copy of the password that you keep elsewhere. A copy of the "
         "repository from before can still be read with the previous one"
     )
+    if host.content(next_backup_file(host)) is not None:
+        yield f"  An earlier run has not ended: this one goes on with its password, {next_backup_file(host)}"
 
 
 def _token_lines(host: RunHost) -> Iterator[str]:

@@ -63,6 +63,12 @@ def test_new_secrets_of_the_control_host() -> None:
     assert backup["stays"]
 
 
+def test_an_unfinished_change_of_the_backup_is_named() -> None:
+    hosts = cluster({"/cluster/secrets/x/backup_password.next": b"n"}, **{**WHOLE, "rotate": "backup"})
+    assert "An earlier run has not ended" in rotation_others.announcement(hosts["head"])[-1]
+    assert "earlier" not in rotation_others.announcement(head("backup"))[-1]
+
+
 @pytest.mark.parametrize(
     ("rotate", "variables", "error"),
     [
