@@ -89,6 +89,7 @@ PLACES: dict[str, str] = {
     "roles/backup/files/slurm_backup.py": "test_state_that_is_saved, test_state_that_is_restored",
     "roles/first_boot/files/first_boot.py": f"{ROOTS}; {RANDOM}; test_first_boot.py",
     "roles/job_tools/files/nvcrlogin.py": AS_USER,
+    "roles/rotation/files/munge_switch.py": f"{ROOTS}, and munge's own, without links; test_munge_switch.py",
     "roles/slurm_health/files/health.py": "test_locks_of_programs",
     "roles/slurm_metrics/files/slurm-metrics": "test_slurm_metrics.py",
     "roles/slurm_metrics/files/slurm-gpu-hours": f"{ROOTS}; test_gpu_hours.py",

@@ -164,6 +164,25 @@ def test_the_state_has_checksums_and_no_key(program: ModuleType, host: Any, stan
     assert "nnnn" not in json.dumps(found)
 
 
+def test_the_next_key_is_staged_with_the_owner_and_mode_of_the_present_one(program: ModuleType, host: Any) -> None:
+    host.present.chmod(0o400)
+    program.stage(host, b"s" * 64)
+    assert (host.next.read_bytes(), host.next.stat().st_mode & 0o777) == (b"s" * 64, 0o400)
+
+
+def test_links_in_the_directory_of_munge_are_not_followed(program: ModuleType, host: Any, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of root")
+    host.next.unlink()
+    host.next.symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic links"):
+        program.copy(host.next, host.present)
+    (host.keys / "munge.key.part").symlink_to(secret)
+    program.stage(host, NEW)
+    program.copy(host.next, host.present)
+    assert (secret.read_text(), host.present.read_bytes()) == ("of root", NEW)
+
+
 def test_an_address_may_be_of_either_kind(program: ModuleType) -> None:
     assert program.address("ctl:6817") == ("ctl", 6817)
     assert program.address("[fd00::1]:6817") == ("fd00::1", 6817)

@@ -48,7 +48,7 @@ ROLES = (
 OWN_FACTS = ("slurm_host", "slurm_hardware")
 """The facts that modules of this collection return."""
 
-_VARIABLE = re.compile(rf"__|(?:{'|'.join(ROLES)})_")
+_VARIABLE = re.compile(rf"__|rotate\b|(?:{'|'.join(ROLES)})_")
 
 _CONNECTION = re.compile(
     r"(?:ansible_)?(?:(?:\w+_)?(?:executable|exe|args|flags|method)|control_path(?:_dir)?|(?:remote|local)_tmp)"

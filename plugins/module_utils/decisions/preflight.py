@@ -60,6 +60,7 @@ ROLES: Mapping[str, str] = {
     "slurm_upgrade": "slurm_cluster",
     "rolling": "slurm_cluster",
     "maintenance": "slurm_cluster",
+    "rotation": "slurm_cluster",
     "accept": "slurm_cluster",
     "image": "slurm_cluster",
     "first_boot": "slurm_cluster",

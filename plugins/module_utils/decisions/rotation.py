@@ -67,8 +67,6 @@ def _meant(name: str) -> str:
 PROGRAM = "/run/gpucluster-munge-switch.py"
 """The program of the switch, until the next reboot."""
 
-STAGED = f"{munge.KEY}.next"
-
 _ASKING = ("slurm_controller", "slurm_login", "slurm_compute")
 """Groups of hosts that have Slurm's commands and its configuration."""
 
@@ -181,15 +179,17 @@ def _host_errors(host: RunHost) -> Iterator[str]:
 # -- munge: what each host does --------------------------------------------------------------------------------------
 
 
-def staged_files(host: RunHost) -> list[dict[str, Any]]:
-    """The program, and the next key beside the present one."""
+def program_file(_host: RunHost) -> dict[str, str]:
+    """The program of the switch."""
+    return {"path": PROGRAM, "content": role_file("rotation", "munge_switch.py"), "mode": "0700"}
+
+
+def next_key(host: RunHost) -> str:
+    """The next key, in base64, since it has arbitrary bytes."""
     key = host.content(munge.next_path(host))
     if key is None:
         raise ValueError(f"{munge.next_path(host)} is missing")
-    return [
-        {"path": PROGRAM, "content": role_file("rotation", "munge_switch.py"), "mode": "0700"},
-        {"path": STAGED, "secret": base64.b64encode(key).decode(), "owner": "munge", "mode": "0400"},
-    ]
+    return base64.b64encode(key).decode()
 
 
 def command(_host: RunHost, step: str) -> list[str]:
@@ -200,7 +200,7 @@ def command(_host: RunHost, step: str) -> list[str]:
 def arming(host: RunHost, at: float) -> list[str]:
     """The command that arms this host for a time of the control host's clock."""
     answer = host.answer() or {}
-    options = [f"--at={at + float(answer.get('clock_offset') or 0):.1f}", f"--gap={gap(host):.0f}"]
+    options = [f"--at={at + float(answer.get('clock_offset') or 0):.1f}", f"--gap={gap(host):.1f}"]
     if host.within(*_ASKING, "slurm_database") or is_controller(host):
         options += [f"--controller={address}" for address in conf_servers(host)]
     options += ["--is-controller"] if is_controller(host) else []
@@ -210,7 +210,7 @@ def arming(host: RunHost, at: float) -> list[str]:
 
 def gap(host: RunHost) -> float:
     """Seconds in which all other hosts change their key."""
-    return 4 + len(cluster_hosts(host)) / 100
+    return 2 + len(cluster_hosts(host)) / 100
 
 
 def margin(host: RunHost, took: float) -> float:

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Gives munged of this host another key, at the same time as on all other hosts of the cluster.
 
+    munge_switch.py stage                  writes the next key, which it reads in base64, and shows the state
     munge_switch.py state                  the checksums of the keys, and how the last switch ended, as JSON
     munge_switch.py arm --at T ...         a unit of systemd for the switch
     munge_switch.py switch --at T ...      what this unit runs
@@ -15,12 +16,13 @@ host that was armed without the controllers changes nothing.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import hashlib
 import json
 import os
-import shutil
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -51,15 +53,15 @@ class Host:
     is_controller: bool = False
     proves: bool = False
     """Whether this host has Slurm's commands, and asks slurmctld whether the key is right."""
-    settle: float = 2.0
+    settle: float = 1.0
     """Seconds for messages under way, between the end of slurmctld and the new key."""
     gap: float = 5.0
     """Seconds in which the other hosts change their key, before slurmctld starts."""
-    stop: float = 60.0
+    stop: float = 40.0
     """Seconds in which all controllers have to stop. A controller waits less for the others, since it has stopped."""
     patience: float = 300.0
     """Seconds for an answer of the controllers with the new key."""
-    pause: float = 1.0
+    pause: float = 0.3
 
     @property
     def present(self) -> Path:
@@ -135,21 +137,39 @@ def answer() -> str:
 def digest(path: Path) -> str:
     """The checksum of a file; empty without one."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read(path)[0]).hexdigest()
     except FileNotFoundError:
         return ""
 
 
+def read(path: Path) -> tuple[bytes, os.stat_result]:
+    """A file and what is known of it. The directory is munge's, so a link is an error."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        return file.read(), os.fstat(file.fileno())
+
+
 def copy(source: Path, target: Path) -> None:
     """A copy with the same owner and mode, complete or not there."""
+    write(target, *read(source))
+
+
+def write(target: Path, content: bytes, found: os.stat_result) -> None:
+    """A file with the owner and the mode of another one."""
     new = target.with_name(f"{target.name}.part")
     with contextlib.suppress(FileNotFoundError):
         new.unlink()
-    shutil.copyfile(source, new)  # umask 077
-    found = source.stat()
-    os.chown(new, found.st_uid, found.st_gid)
-    shutil.copymode(source, new)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        os.fchown(file.fileno(), found.st_uid, found.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode))
+        file.flush()
+        os.fsync(file.fileno())
     new.replace(target)
+
+
+def stage(host: Host, content: bytes) -> None:
+    """Write the next key beside the present one."""
+    write(host.next, content, read(host.present)[1])
 
 
 def restart() -> None:
@@ -194,10 +214,12 @@ def wait_for_controllers(host: Host) -> None:
     """Return when all slurmctld have stopped, or when they serve with the other key: then this host is late."""
     if not host.controllers:
         return
-    for _try in until(host.stop / 3 if host.is_controller else host.stop, host.pause):
+    seconds = host.stop / 2 if host.is_controller else host.stop
+    for attempt, _pause in enumerate(until(seconds, host.pause)):
         if all_stopped(host):
             return
-        if not host.is_controller and host.proves and answer() == REFUSED:
+        # Seldom, since thousands of hosts may ask.
+        if attempt % 20 == 2 and not host.is_controller and host.proves and answer() == REFUSED:
             return
     raise SwitchError("not all controllers have stopped slurmctld, so this host keeps its key")
 
@@ -213,7 +235,7 @@ def prove(host: Host) -> None:
         if found == ACCEPTED:
             return
         refusals = refusals + 1 if found == REFUSED else 0
-        if refusals > 3:
+        if refusals > 9:
             take_previous(host)
             raise SwitchError("the controllers refused the new key, so the previous one is back")
     raise SwitchError("the controllers did not answer after the switch")
@@ -269,7 +291,7 @@ def main(arguments: list[str]) -> int:
     """Run one of the steps."""
     os.umask(0o077)
     parser = argparse.ArgumentParser(description="gives munged another key")
-    parser.add_argument("step", choices=("state", "arm", "switch"))
+    parser.add_argument("step", choices=("stage", "state", "arm", "switch"))
     parser.add_argument("--at", type=float, default=0.0)
     parser.add_argument("--controller", action="append", default=[], type=address)
     parser.add_argument("--is-controller", action="store_true")
@@ -277,7 +299,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--gap", type=float, default=Host.gap)
     given = parser.parse_args(arguments)
     host = Host(controllers=given.controller, is_controller=given.is_controller, proves=given.proves, gap=given.gap)
-    if given.step == "state":
+    if given.step == "stage":
+        stage(host, base64.b64decode(sys.stdin.read().strip(), validate=True))
+    if given.step in ("stage", "state"):
         print(json.dumps(state(host)))
     elif given.step == "arm":
         arm(host, given.at, [text for text in arguments[1:] if not text.startswith("--at")])
@@ -287,7 +311,8 @@ def main(arguments: list[str]) -> int:
             switch(host, given.at)
         except (SwitchError, OSError) as problem:
             error = str(problem)
-        host.record.write_text(json.dumps({"error": error}))
+        with os.fdopen(os.open(host.record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump({"error": error}, file)
         return 1 if error else 0
     return 0
 

@@ -122,7 +122,7 @@ def test_a_host_that_is_alone_with_the_next_key_gets_the_present_one_back() -> N
 def test_hosts_are_armed_by_what_they_can_do() -> None:
     hosts = run(slurm_controllers=["head", "login"])
     assert rotation.arming(hosts["n1"], 100.0) == [
-        *("python3", rotation.PROGRAM, "arm", "--at=100.0", "--gap=4"),
+        *("python3", rotation.PROGRAM, "arm", "--at=100.0", "--gap=2.0"),
         *("--controller=head:6817", "--controller=login:6817", "--proves"),
     ]
     assert "--is-controller" in rotation.arming(hosts["head"], 0)
