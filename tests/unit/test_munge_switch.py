@@ -65,7 +65,7 @@ def host_with_staged_key(program: ModuleType, tmp_path: Path, closed: tuple[str,
     keys.mkdir()
     (keys / "munge.key").write_bytes(OLD)
     (keys / "munge.key.next").write_bytes(NEW)
-    times = {"settle": 0.0, "gap": 0.0, "stop": 0.3, "patience": 0.3, "pause": 0.02}
+    times = {"quiet": 0.0, "gap": 0.0, "stop": 0.3, "wait": 0.3, "pause": 0.02}
     return program.Host(keys, tmp_path / "record", [closed], proves=True, **times)
 
 

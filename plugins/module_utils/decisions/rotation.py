@@ -260,7 +260,7 @@ def munge_plan(host: RunHost) -> list[str]:
         return ["munge: completes the switch of an earlier run: all hosts get the key that the controllers have"]
     lines = [
         f"munge: {len(cluster_hosts(host))} hosts get another key at the same time. slurmctld is stopped on "
-        f"{fold(host['slurm_controllers'])} for about {10 + gap(host):.0f} s: commands wait, jobs go on. Credentials "
+        f"{fold(host['slurm_controllers'])} for about {8 + gap(host):.0f} s: commands wait, jobs go on. Credentials "
         "of the present key are refused afterwards, also those of other programs that use munge"
     ]
     if found := strays(host):

@@ -256,7 +256,7 @@ def changes_registry_here(host: RunHost) -> bool:
 
 def has_account(host: RunHost) -> bool:
     """Whether the registry of this host works with the password, by the answer of slurm_service in check mode."""
-    answer = host.get("__rotation_registry") or {}
+    answer = host.get("__registry_compared") or {}
     return not (answer.get("files") or answer.get("actions"))
 
 

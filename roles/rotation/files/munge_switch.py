@@ -53,13 +53,13 @@ class Host:
     is_controller: bool = False
     proves: bool = False
     """Whether this host has Slurm's commands, and asks slurmctld whether the key is right."""
-    settle: float = 1.0
+    quiet: float = 1.0
     """Seconds for messages under way, between the end of slurmctld and the new key."""
     gap: float = 5.0
     """Seconds in which the other hosts change their key, before slurmctld starts."""
     stop: float = 40.0
     """Seconds in which all controllers have to stop. A controller waits less for the others, since it has stopped."""
-    patience: float = 300.0
+    wait: float = 300.0
     """Seconds for an answer of the controllers with the new key."""
     pause: float = 0.3
 
@@ -168,7 +168,7 @@ def write(target: Path, content: bytes, found: os.stat_result) -> None:
 
 
 def stage(host: Host, content: bytes) -> None:
-    """Write the next key beside the present one."""
+    """Write the next key next to the present one."""
     write(host.next, content, read(host.present)[1])
 
 
@@ -230,7 +230,7 @@ def prove(host: Host) -> None:
     Without an answer nothing is known, so the key stays; the next run of rotate_keys.yml compares.
     """
     refusals = 0
-    for _try in until(host.patience, host.pause):
+    for _try in until(host.wait, host.pause):
         found = answer()
         if found == ACCEPTED:
             return
@@ -248,7 +248,7 @@ def switch(host: Host, at: float) -> None:
         must("systemctl", "stop", "slurmctld")
     try:
         wait_for_controllers(host)
-        time.sleep(host.settle)
+        time.sleep(host.quiet)
         take_next(host)
         if host.is_controller:
             time.sleep(host.gap)

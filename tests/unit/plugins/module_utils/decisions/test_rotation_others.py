@@ -102,9 +102,9 @@ def test_a_host_that_needs_the_secret_must_be_in_the_run() -> None:
 
 def test_a_registry_that_has_the_password_has_nothing_to_prove() -> None:
     hosts = cluster(**{**WHOLE, "rotate": "registry"})
-    hosts["login"].set(__rotation_registry={"files": ["/etc/docker/registry/upstream.env"], "actions": []})
+    hosts["login"].set(__registry_compared={"files": ["/etc/docker/registry/upstream.env"], "actions": []})
     assert rotation_others.objections(hosts["head"]) == []
-    hosts["login"].set(__rotation_registry={"files": [], "actions": []})
+    hosts["login"].set(__registry_compared={"files": [], "actions": []})
     (error,) = rotation_others.objections(hosts["head"])
     assert "login has this registry_upstream_password already" in error
 

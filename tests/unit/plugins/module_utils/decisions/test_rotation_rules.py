@@ -24,7 +24,9 @@ def digest(key: bytes) -> str:
 
 def run(files: dict[str, bytes] | None = None, rotate: str = "munge", **variables: Any) -> dict[str, PlainHost]:
     """A cluster that serves, whose hosts have the key of the control host."""
-    hosts = cluster({STORE: KEY} if files is None else files, munge_key_file=STORE, rotate=rotate, **variables)
+    hosts: dict[str, PlainHost] = cluster(
+        {STORE: KEY} if files is None else files, munge_key_file=STORE, rotate=rotate, **variables
+    )
     for host in hosts.values():
         host.say(files={munge.KEY: digest(KEY), MARK: digest(b"x")})
     hosts["head"].say(clusters={"found": [], "daemons": ["slurmctld"]})
