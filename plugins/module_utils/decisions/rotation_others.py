@@ -267,7 +267,7 @@ def registry_account(host: RunHost) -> str:
 
 def registry_proof(host: RunHost) -> list[str]:
     """The command that asks the other registry whether it accepts them."""
-    return ["python3", "-I", "-c", role_file("rotation", "files/registry_account.py"), host["registry_upstream"]]
+    return ["python3", "-I", "-c", role_file("rotation", "registry_account.py"), host["registry_upstream"]]
 
 
 # -- the backup -------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def pull(lab: Lab) -> str:
 
 def refusals(lab: Lab) -> int:
     """How often the other registry has refused a password."""
-    said = lab.command(NODE, "journalctl -u upstream --no-pager | grep -c 'error authenticating user' || true")
+    said = lab.command(NODE, "journalctl -u upstream --no-pager | grep -c 'invalid authorization credential' || true")
     return int(said)
 
 

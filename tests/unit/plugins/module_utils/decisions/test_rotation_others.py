@@ -128,3 +128,10 @@ def test_a_key_that_another_cluster_may_have_is_named() -> None:
     (line,) = rotation_others.backup_remarks(host)
     assert "keeps the key 01234567 of the previous password, since other has backups there" in line
     assert rotation_others.backup_remarks(head("backup", __rotation_removed={"stdout": '{"left": []}'})) == []
+
+
+def test_the_registry_behind_is_asked_with_the_account_on_standard_input() -> None:
+    host = cluster(**{**WHOLE, "rotate": "registry"})["login"]
+    *_python, program, url = rotation_others.registry_proof(host)
+    assert ("def prove(" in program, url) == (True, "https://other")
+    assert rotation_others.registry_account(host) == '{"username": "cache", "password": "s3cret"}'
