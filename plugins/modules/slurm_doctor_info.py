@@ -21,6 +21,16 @@ options:
     description: Whether the host is a controller. Only a controller asks Slurm.
     type: bool
     default: true
+  keys:
+    description: Files with secrets, by the name of the secret. Missing ones are left out.
+    type: dict
+    default: {}
+    version_added: 0.3.0
+  max_key_age:
+    description: Days after which a secret is old; V(0) is no limit.
+    type: int
+    default: 0
+    version_added: 0.3.0
 extends_documentation_fragment: [gpucluster.slurm.reading]
 """
 
@@ -53,6 +63,11 @@ full:
   elements: str
   returned: always
   sample: [/var/lib/slurm/slurmctld has no space left]
+old_keys:
+  description: Secrets of O(keys) that are older than O(max_key_age), with the days since their last change.
+  type: dict
+  returned: always
+  sample: {munge: 402}
 cluster:
   description: What Slurm says of itself, and whether this host serves (C(answers)).
   type: dict
@@ -115,7 +130,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts, daemon_facts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
@@ -124,11 +139,17 @@ if TYPE_CHECKING:
 
 def gather_server_facts(module: AnsibleModule) -> DoctorInfo:
     """The module's result. Raises CommandError and ValueError."""
-    answer = controller_facts.gather(module.params["controller"])
-    return {"changed": False, "time": time.time(), "clock_offset": 0.0, **answer}
+    given = module.params
+    answer = controller_facts.gather(given["controller"])
+    old = daemon_facts.find_old(given["keys"], given["max_key_age"])
+    return {"changed": False, "time": time.time(), "clock_offset": 0.0, "old_keys": old, **answer}
 
 
-ARGUMENTS = {"controller": {"type": "bool", "default": True}}
+ARGUMENTS = {
+    "controller": {"type": "bool", "default": True},
+    "keys": {"type": "dict", "default": {}, "no_log": False},
+    "max_key_age": {"type": "int", "default": 0, "no_log": False},
+}
 
 
 def main() -> None:

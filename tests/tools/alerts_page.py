@@ -66,7 +66,6 @@ OTHER_CAUSES = {
     "daemon-down": "doctor has a cause for each daemon: `slurmd-stopped`, `munged`, `slurmctld-down`",
     "backup": "doctor does not check backups; site.yml warns of an old one",
     "updates": "doctor has a [section](doctor.md#updates) of its own",
-    "key-age": "an old key works",
     "metrics": "doctor needs no metrics",
     "gpu-idle": "doctor does not judge what jobs do",
     "gpu-memory": "the health check drains the node, and doctor shows its reason",

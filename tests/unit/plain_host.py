@@ -36,6 +36,7 @@ CLUSTER: dict[str, Any] = {
     "slurm_containers": [],
     "slurm_job_user_id": 965,
     "slurm_no_new_privileges": False,
+    "slurm_secret_max_age": 365,
     "slurm_user_id": 64030,
     "slurm_take_over": False,
     "slurm_image": "",

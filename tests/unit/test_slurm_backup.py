@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import struct
@@ -273,3 +274,107 @@ def test_the_controller_that_serves_saves_the_state(
     assert backup.serves({"state": "/s", "controllers": ["a", "b"], "host": host}) is is_serving
     assert backup.serves({"state": "", "controllers": ["a"], "host": "db"}) is False
     assert json.dumps(backup.serves({"state": "/s", "controllers": ["a"], "host": "a"})) == "true"
+
+
+class FakeRepository:
+    """A repository of restic by the passwords of its keys: what Repository.run would say."""
+
+    def __init__(self, backup: ModuleType, *clusters: str) -> None:
+        self.backup, self.clusters, self.keys, self.killed = backup, clusters, {"k1": "old"}, ""
+
+    def run(self, repository: Any, *arguments: str) -> str:
+        password = Path(repository.environment["RESTIC_PASSWORD_FILE"]).read_text().strip()
+        if password not in self.keys.values():
+            raise self.backup.BackupError(f"restic {arguments[0]}: wrong password or no key found")
+        if " ".join(arguments).startswith(self.killed or "?"):
+            raise KeyboardInterrupt
+        if arguments[:2] == ("key", "list"):
+            return json.dumps([{"id": key, "current": value == password} for key, value in self.keys.items()])
+        if arguments[:2] == ("key", "add"):
+            new = arguments[2].removeprefix("--new-password-file=")
+            assert Path(new).stat().st_mode & 0o777 == 0o600
+            self.keys[f"k{len(self.keys) + 1}"] = Path(new).read_text().strip()
+        if arguments[:2] == ("key", "remove"):
+            assert self.keys[arguments[2]] != password
+            del self.keys[arguments[2]]
+        return json.dumps([snapshot("database", f"cluster={name}") for name in self.clusters])
+
+
+class Rotation:
+    """A host that makes backups, while the password of the repository changes."""
+
+    def __init__(self, backup: ModuleType, directory: Path, monkeypatch: pytest.MonkeyPatch, *clusters: str) -> None:
+        self.backup, self.directory, self.patch = backup, directory, monkeypatch
+        self.repository = FakeRepository(backup, *clusters)
+        self.file = directory / "password"
+        self.file.write_text("old\n")
+        monkeypatch.setattr(backup, "CONF", directory)
+        monkeypatch.setattr(backup, "REPLACED", directory / "replaced.json")
+        monkeypatch.setattr(backup.Repository, "run", lambda of, *given, **_: self.repository.run(of, *given))
+        monkeypatch.setattr(backup.Repository, "open", lambda of, *_: self.repository.run(of, "cat", "config"))
+
+    def do(self, command: str, password: str = "") -> dict[str, Any]:
+        self.patch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
+        settings = {"target": "/b", "cluster": "own", "host": "head"}
+        result: dict[str, Any] = self.backup.WORK_OF[command](settings)
+        return result
+
+
+def test_a_new_password_opens_the_repository_before_the_old_one_ends(
+    backup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Rotation(backup, tmp_path, monkeypatch, "own")
+    assert host.do("add-key", "new") == {"added": True}
+    assert host.repository.keys == {"k1": "old", "k2": "new"}
+    assert host.do("add-key", "new") == {"added": False}
+    with pytest.raises(backup.BackupError, match="head has another password in"):
+        host.do("prove-key", "new")
+    host.file.write_text("new\n")
+    assert host.do("prove-key", "new") == {"opens": True}
+    assert host.do("remove-keys") == {"removed": ["k1"], "left": [], "clusters": []}
+    assert host.repository.keys == {"k2": "new"}
+    assert host.do("remove-keys")["removed"] == []
+    with pytest.raises(backup.BackupError, match="no password"):
+        host.do("add-key", "")
+
+
+@pytest.mark.parametrize("step", ["key list", "key add", "key remove"])
+def test_a_change_that_was_killed_is_completed_by_the_same_commands(
+    backup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    host = Rotation(backup, tmp_path, monkeypatch)
+
+    def change() -> None:
+        host.do("add-key", "new")
+        host.file.write_text("new\n")
+        host.do("prove-key", "new")
+        host.do("remove-keys")
+
+    host.repository.killed = step
+    with pytest.raises(KeyboardInterrupt):
+        change()
+    host.repository.killed = ""
+    assert host.file.read_text().strip() in host.repository.keys.values()
+    change()
+    assert host.repository.keys == {"k2": "new"}
+
+
+def test_the_key_of_a_change_that_never_ended_is_removed_by_the_next_one(
+    backup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Rotation(backup, tmp_path, monkeypatch)
+    for password in ("second", "third"):
+        host.do("add-key", password)
+        host.file.write_text(password)
+    assert host.do("remove-keys")["removed"] == ["k1", "k2"]
+    assert host.repository.keys == {"k3": "third"}
+
+
+def test_a_key_that_another_cluster_may_have_is_left(
+    backup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Rotation(backup, tmp_path, monkeypatch, "own", "other")
+    host.do("add-key", "new")
+    host.file.write_text("new")
+    assert host.do("remove-keys") == {"removed": [], "left": ["k1"], "clusters": ["other"]}
+    assert "k1" in host.repository.keys

@@ -81,7 +81,7 @@ def with_stand_ins(
 
     def again(*arguments: str, status: int = 0, **settings: Any) -> Values:
         known = {"controllers": [HOST], "state_directory": str(tmp_path), "all": False, "users_and_accounts": False}
-        known |= {"daemons": [], "keys": {}, "backup": None, **settings}
+        known |= {"daemons": [], "keys": {}, "key_max_age_days": 0, "backup": None, **settings}
         (tmp_path / "metrics.json").write_text(json.dumps(known))
         assert metrics.main(arguments) == status
         return parse("".join(path.read_text() for path in directory.glob("*.prom")))
@@ -483,11 +483,13 @@ def test_keys_daemons_and_backup(
     stand_in("systemctl", "printf 'ActiveState=active\\n\\nActiveState=failed\\n\\nActiveState=reloading\\n'")
     settings = {
         "keys": {"munge": str(key), "slurmctld_http": str(tmp_path / "none")},
+        "key_max_age_days": 90,
         "daemons": ["munge", "slurmd", "mariadb"],
         "backup": {"max_age_hours": 48},
     }
     expected = {
         'gpucluster_key_time_seconds{key="munge"}': 1_700_000_000,
+        "gpucluster_key_max_age_seconds": 7_776_000,
         'gpucluster_daemon_up{daemon="munge"}': 1,
         'gpucluster_daemon_up{daemon="slurmd"}': 0,
         'gpucluster_daemon_up{daemon="mariadb"}': 1,

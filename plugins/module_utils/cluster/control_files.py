@@ -22,7 +22,7 @@ def archive(directory: str, cluster: str, secrets: str) -> bytes:
     top = Path(directory)
     members = {f"cluster/{path.relative_to(top)}": path for path in _of_cluster(top, cluster)}
     if secrets and Path(secrets).is_dir():
-        members |= {f"secrets/{path.relative_to(secrets)}": path for path in _below(Path(secrets))}
+        members |= {f"secrets/{path.relative_to(secrets)}": path for path in _below(Path(secrets)) if not _next(path)}
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, path in sorted(members.items()):
@@ -51,6 +51,11 @@ def _of_cluster(top: Path, cluster: str) -> Iterable[Path]:
 def _belongs(top: Path, path: Path) -> bool:
     """Whether a path is a file below the directory, and small enough."""
     return path.is_file() and path.resolve().is_relative_to(top.resolve()) and path.stat().st_size <= LARGEST
+
+
+def _next(path: Path) -> bool:
+    """Whether a secret is one that does not apply yet (playbook rotate_keys)."""
+    return path.suffix in (".next", ".new")
 
 
 def _below(directory: Path) -> list[Path]:

@@ -51,6 +51,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, short, shown
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
+SHARED_NUMBERS = ("slurm_job_user_id", "slurm_secret_max_age", "slurm_user_id")
+"""Shared variables that are numbers."""
+
 
 class ModelError(ValueError):
     """All problems of a cluster file, a line each: `FILE: KEY: found VALUE, allowed: VALUES`."""
@@ -271,7 +274,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     check_ports(checker, parts, mounts, slurmdbd_conf, variables)
     access_key.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     problems.extend(privileges.errors(variables))
-    problems.extend(value_problems({name: variables.get(name) for name in ("slurm_job_user_id", "slurm_user_id")}))
+    problems.extend(value_problems({name: variables.get(name) for name in SHARED_NUMBERS}))
     # The inventory may have hosts of others; the plans need the addresses of login hosts as well.
     cluster = [*parts.server_hosts, *parts.node_hosts]
     of_inventory = dict.fromkeys([*hosts, *cluster])

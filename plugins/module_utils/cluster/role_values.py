@@ -238,6 +238,7 @@ VALUES: dict[str, Check] = {
     "slurm_health_mounts": _mount_point,
     "slurm_health_own_checks": one_line,
     "slurm_job_user_id": _system_id,
+    "slurm_secret_max_age": _number,
     "slurm_user_id": _system_id,
     "slurmdbd_conf": _slurmdbd,
     "validate_mpi": one_line,

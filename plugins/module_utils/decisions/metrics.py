@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     default_values,
     defaults,
     image,
+    key_ages,
     metrics_endpoint,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -54,8 +55,6 @@ EXPORTER = "prometheus-node-exporter"
 EXPORTER_SETTINGS = f"{UNITS}/{EXPORTER}.service.d/gpucluster-slurm.conf"
 HOST_TIMER, CLUSTER_TIMER = "slurm-metrics-host.timer", "slurm-metrics-cluster.timer"
 GPU_TIMER, LINES_TIMER = "slurm-gpu-metrics.timer", "slurm-gpu-hours.timer"
-
-MUNGE_KEY = "/etc/munge/munge.key"
 
 TEXTFILES = "/var/lib/prometheus/node-exporter"
 """The directory of the distribution's package, from which node-exporter adds the series of programs."""
@@ -139,6 +138,7 @@ class MeasuredCluster:
     """The hosts that make backups."""
     max_age: int
     """The hours after which a backup is old."""
+    secrets: key_ages.SecretHolders
     state_directory: str
     source: metrics_endpoint.Source
     addresses: Mapping[str, str]
@@ -169,6 +169,7 @@ def measured_cluster(host: RunHost) -> MeasuredCluster:
         fetching=fetching,
         saving=frozenset(backup_hosts(host)),
         max_age=host["slurm_backup"].get("max_age", 48),
+        secrets=key_ages.holders(host),
         state_directory=state_directory(host),
         source=metrics_endpoint.cluster_source(host),
         addresses={entry["name"]: entry["address"] for entry in host_addresses(host["slurm_addresses"])},
@@ -314,14 +315,14 @@ def program(name: str) -> str:
 def settings(cluster: MeasuredCluster, name: str) -> dict[str, Any]:
     """What slurm-metrics knows of a host."""
     controls = name in cluster.controllers
-    has_key = cluster.source == "pages with tokens" and (controls or name == cluster.server)
     return {
         "controllers": [controller.partition(".")[0] for controller in cluster.controllers],
         "state_directory": cluster.state_directory if controls else "",
         "all": controls and cluster.source == "program",
         "users_and_accounts": cluster.users_and_accounts,
         "daemons": daemons(cluster, name),
-        "keys": {"munge": MUNGE_KEY} | ({"slurmctld_http": metrics_endpoint.HTTP_KEY} if has_key else {}),
+        "keys": cluster.secrets.files(name),
+        "key_max_age_days": cluster.secrets.max_age,
         "backup": {"max_age_hours": cluster.max_age} if name in cluster.saving else None,
         "prometheus": f"http://{address(cluster, cluster.server)}:{PROMETHEUS}" if controls and cluster.server else "",
     }

@@ -82,6 +82,7 @@ SHARED = (
     "slurm_user_id",
     "slurm_containers",
     "slurm_no_new_privileges",
+    "slurm_secret_max_age",
     "slurm_secrets_command",
     "slurm_secrets_dir",
 )

@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
@@ -113,6 +114,18 @@ def read_daemons(logs: Mapping[str, str]) -> dict[str, DaemonRecord]:
             # A daemon that ends early has not opened its log yet.
             daemon["log"] = [*daemon["log"], *find_errors(read_journal(unit))][-LINES:]
     return found
+
+
+def find_old(keys: Mapping[str, str], max_age: int) -> dict[str, int]:
+    """The days since the last change of those files that are older than so many days; missing files are left out.
+
+    max_age: 0 is no limit.
+    """
+    ages = {}
+    for name, path in keys.items() if max_age else ():
+        with suppress(OSError):
+            ages[name] = int((time.time() - os.stat(path).st_mtime) // 86400)
+    return {name: days for name, days in ages.items() if days >= max_age}
 
 
 def find_full(directories: Iterable[str]) -> list[str]:

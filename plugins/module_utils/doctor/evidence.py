@@ -195,6 +195,8 @@ class ServerEvidence:
     """The units that the host has, by name."""
     clock_offset: float = 0
     full: tuple[str, ...] = ()
+    old_keys: Mapping[str, int] = field(default_factory=dict)
+    """Its secrets that are older than the site allows, with their days."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_reco
     Most,
     NodeFacts,
     NodeOptions,
+    Number32,
     Word,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Clock, Result
@@ -34,6 +35,8 @@ class ServerAnswer(TypedDict):
 
 class DoctorInfo(Result, Clock, ServerAnswer):
     """The result of slurm_doctor_info."""
+
+    old_keys: Annotated[dict[Word, Number32], Most(16)]
 
 
 class DoctorNodeInfo(Result, Clock, NodeFacts):

@@ -167,6 +167,11 @@ def _clock(case: ServerCase) -> str:
     return f"the clock is {abs(seconds):.0f} s {where} the control host's" if abs(seconds) >= CLOCK else ""
 
 
+def _old_keys(case: ServerCase) -> str:
+    ages = [f"{name} is {days} days old" for name, days in case.server.old_keys.items()]
+    return f"secrets are old: {', '.join(ages)}" if ages else ""
+
+
 MESSAGES_WAITING = ServerCause(
     "messages-waiting",
     "Messages with accounting records wait in slurmctld, because slurmdbd is away, is slow or cannot write.",
@@ -257,6 +262,13 @@ SERVER_CAUSES = (
         "The clock of a server differs from the control host's.",
         _clock,
         "Correct the clocks and their synchronization (timedatectl, chronyc tracking).",
+    ),
+    ServerCause(
+        "key-age",
+        "A secret of the cluster is older than slurm_secret_max_age; whoever has read it once can still use it.",
+        _old_keys,
+        "Run rotate_keys.yml with -e rotate=, which says before what it touches; jwt for jwt and slurmctld_http, and"
+        " the name of the secret for each other one.",
     ),
 )
 

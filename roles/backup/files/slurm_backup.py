@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
@@ -32,6 +33,8 @@ WORK = Path("/var/lib/gpucluster-slurm/backup")
 STATUS = WORK / "status.json"
 UNFINISHED = WORK / "restore-unfinished"
 """It is there from the moment when a restore has put data back until its playbook has started the daemons with them."""
+REPLACED = WORK / "replaced-keys.json"
+"""The ids of the keys of the repository that a change of the password has replaced, until they are removed."""
 STAGING = WORK / "staging"
 SCRATCH = WORK / "scratch"
 CACHE = Path("/var/cache/gpucluster-slurm/restic")
@@ -65,6 +68,9 @@ PATIENCE = 900
 
 FIRST_PATIENCE = 60
 """Seconds to wait for the repository, which another host makes."""
+
+WRONG_PASSWORD = "wrong password or no key found"
+"""What restic says if no key of the repository has the password."""
 
 CHECKED = 7 * 24 * 3600
 """Seconds between two checks of the repository."""
@@ -459,6 +465,26 @@ class Repository:
             raise BackupError(f"{self.target} has no repository of restic{had}. Is its file system mounted?")
         self.run("init")
 
+    def with_password(self, file: Path) -> Repository:
+        """The same repository, opened with the password in another file."""
+        other = copy(self)
+        other.environment = {**self.environment, "RESTIC_PASSWORD_FILE": str(file)}
+        return other
+
+    def opens(self) -> bool:
+        """Whether the password opens the repository. Raises BackupError if that is not known."""
+        try:
+            self.run("cat", "config")
+        except BackupError as error:
+            if WRONG_PASSWORD in str(error):
+                return False
+            raise
+        return True
+
+    def keys(self) -> dict[str, bool]:
+        """The ids of the keys of the repository, and whether each is that of the password."""
+        return {str(row["id"]): bool(row["current"]) for row in json.loads(self.run("key", "list", "--json"))}
+
     def all_snapshots(self) -> list[dict[str, Any]]:
         """The snapshots of all clusters that share the repository."""
         return [dict(one) for one in json.loads(self.run("snapshots", "--json") or "[]") or []]
@@ -554,11 +580,11 @@ def alone(seconds: float) -> Iterator[None]:
         os.close(lock)
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Mapping[str, Any], mode: int = 0o644) -> None:
     """Replace a file of JSON in one step."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     new = path.with_suffix(".new")
-    with open(new, "w", encoding="utf-8", opener=opener(0o644)) as file:
+    with open(new, "w", encoding="utf-8", opener=opener(mode)) as file:
         file.write(json.dumps(value, indent=1) + "\n")
     new.rename(path)
 
@@ -719,6 +745,65 @@ def first(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Make a backup, unless one was made with the present settings."""
     written = max(path.stat().st_mtime for path in CONF.iterdir() if path.name != "control.tar")
     return {} if float(read_json(STATUS).get("succeeded", 0)) >= int(written) else backup(settings)
+
+
+# -- another password ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def new_password() -> Iterator[Path]:
+    """A file with the password on standard input, which nobody else can read. Raises BackupError without one."""
+    password = sys.stdin.read().strip()
+    if not password:
+        raise BackupError("standard input has no password")
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:  # mode 0600
+        file.write(f"{password}\n")
+        file.flush()
+        yield Path(file.name)
+
+
+def add_key(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Let the password on standard input open the repository as well, prove it, and note the key that it replaces.
+
+    The note comes first: a run that is killed after it leaves a key too much, which the next change removes.
+    """
+    present = Repository(settings)
+    present.open(False, "")
+    with new_password() as file:
+        new = present.with_password(file)
+        if new.opens():
+            return {"added": False}
+        current = [key for key, is_current in present.keys().items() if is_current]
+        write_json(REPLACED, {"keys": [*dict.fromkeys([*read_json(REPLACED).get("keys", []), *current])]}, 0o600)
+        present.run("key", "add", f"--new-password-file={file}")
+        if not new.opens():
+            raise BackupError(f"{present.target} has a new key, and the new password does not open it")
+    return {"added": True}
+
+
+def prove_key(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Prove that this host has the password on standard input, and that it opens the repository."""
+    with new_password() as file:
+        if (CONF / "password").read_text(encoding="utf-8").strip() != file.read_text(encoding="utf-8").strip():
+            raise BackupError(f"{settings['host']} has another password in {CONF / 'password'}")
+    repository = Repository(settings)
+    if not repository.opens():
+        raise BackupError(f"{repository.target}: {WRONG_PASSWORD}")
+    return {"opens": True}
+
+
+def remove_keys(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove the keys that others have replaced, unless another cluster has backups there, whose key it may be."""
+    replaced = read_json(REPLACED).get("keys", [])
+    repository = Repository(settings)
+    keys = repository.keys()
+    found = [key for key in replaced if key in keys and not keys[key]]
+    clusters = {cluster_of(one) for one in repository.all_snapshots()} - {"", repository.cluster} if found else set()
+    if not clusters:
+        for key in found:
+            repository.run("key", "remove", key)
+    REPLACED.unlink(missing_ok=True)
+    return {"removed": [] if clusters else found, "left": found if clusters else [], "clusters": sorted(clusters)}
 
 
 # -- proof -----------------------------------------------------------------------------------------------------------
@@ -967,6 +1052,20 @@ def restore_state(settings: Mapping[str, Any], least_job_id: int) -> dict[str, A
     return row
 
 
+WORK_OF: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "run": backup,
+    "first": first,
+    "verify": verify,
+    "look": look,
+    "control": control,
+    "jobs": jobs,
+    "add-key": add_key,
+    "prove-key": prove_key,
+    "remove-keys": remove_keys,
+}
+"""The commands that take no arguments."""
+
+
 # -- command line ----------------------------------------------------------------------------------------------------
 
 
@@ -985,6 +1084,9 @@ def main(arguments: Sequence[str]) -> int:
     put_back = commands.add_parser("restore", help="put back the database or the state of slurmctld")
     put_back.add_argument("part", choices=["database", "controller"])
     put_back.add_argument("--least-job-id", type=int, default=1)
+    commands.add_parser("add-key", help="let the password on standard input open the repository as well")
+    commands.add_parser("prove-key", help="prove that this host works with the password on standard input")
+    commands.add_parser("remove-keys", help="remove the keys of the repository that another one has replaced")
     commands.add_parser("finish", help="note that the daemons run with what was put back")
     given = parser.parse_args(arguments)
     os.umask(0o022)  # that of a person or of a playbook may be any, and others read what is put back
@@ -1007,8 +1109,7 @@ def main(arguments: Sequence[str]) -> int:
                 UNFINISHED.unlink(missing_ok=True)
                 result = {}
             else:
-                work = {"run": backup, "verify": verify, "look": look, "control": control, "jobs": jobs, "first": first}
-                result = work[given.command](settings)
+                result = WORK_OF[given.command](settings)
     except (BackupError, OSError, ValueError) as error:
         print(f"slurm-backup: {error}", file=sys.stderr)
         return 1

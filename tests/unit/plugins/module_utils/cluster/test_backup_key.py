@@ -73,6 +73,7 @@ def test_the_archive_has_what_belongs_to_the_cluster_file(tmp_path: Path) -> Non
         "unrelated.txt": "",
         "group_vars/all.yml": "x: 1\n",
         "secrets/my/munge.key": "key",
+        "secrets/my/munge.key.next": "not in force yet",
         "../outside": "",
     }
     for name, content in contents.items():

@@ -228,6 +228,9 @@ def test_the_packages_are_installed_with_all_others() -> None:
     )
 
 
+STORAGE, PASSWORD = "/etc/slurm/slurmdbd_storage.conf", "/etc/gpucluster-slurm/backup/password"
+
+
 def settings(host: PlainHost) -> dict[str, Any]:
     """What slurm-metrics knows of a host."""
     found = metrics_server.service(host, service="slurm-metrics-host.timer").files
@@ -246,7 +249,8 @@ def test_settings_of_the_program() -> None:
         "all": False,
         "users_and_accounts": False,
         "daemons": ["munge", "mariadb", "slurmdbd"],
-        "keys": {"munge": "/etc/munge/munge.key"},
+        "keys": {"munge": "/etc/munge/munge.key", "database": STORAGE, "backup": PASSWORD},
+        "key_max_age_days": 365,
         "backup": {"max_age_hours": 30},
         "prometheus": "",
     }
@@ -257,7 +261,8 @@ def test_settings_of_the_program() -> None:
         "all": True,
         "users_and_accounts": True,
         "daemons": [],
-        "keys": {"munge": "/etc/munge/munge.key"},
+        "keys": {"munge": "/etc/munge/munge.key", "database": STORAGE, "backup": PASSWORD},
+        "key_max_age_days": 365,
         "backup": {"max_age_hours": 30},
         "prometheus": "http://10.0.0.2:9090",
     }

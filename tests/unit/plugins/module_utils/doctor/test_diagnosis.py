@@ -38,6 +38,12 @@ def server(down: str, *log: str) -> ServerEvidence:
 SERVERS: dict[str, tuple[ClusterEvidence, ServerEvidence, str, str]] = {
     "not reached": (CLUSTER, ServerEvidence(unreached="No route to host"), "server-unreached", "No route to host"),
     "munged": (CLUSTER, server("munge"), "server-munged", "munged does not run"),
+    "old secrets": (
+        CLUSTER,
+        replace(WELL, old_keys={"munge": 402, "database": 370}),
+        "key-age",
+        "secrets are old: munge is 402 days old, database is 370 days old",
+    ),
     "slurmctld": (
         ClusterEvidence(answers=False, controllers={"head": False}),
         server("slurmctld", "fatal: CLUSTER NAME MISMATCH."),

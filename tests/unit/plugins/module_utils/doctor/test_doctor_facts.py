@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -383,7 +384,8 @@ def test_the_facts_about_this_host_have_the_form_of_an_answer() -> None:
 
 
 def test_the_facts_about_a_server_have_the_form_of_an_answer() -> None:
-    answer: Any = {"changed": False, "time": 1.5, "clock_offset": 0.0, **controller_facts.gather(of_nodes=True)}
+    gathered = controller_facts.gather(of_nodes=True)
+    answer: Any = {"changed": False, "time": 1.5, "clock_offset": 0.0, "old_keys": {"munge": 402}, **gathered}
     assert result_errors("slurm_doctor_info", answer, {}) == []
     assert not answer["cluster"]["answers"]
 
@@ -402,8 +404,18 @@ def test_a_serving_controller_names_its_nodes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(scontrol, "serving", lambda: name)
     monkeypatch.setattr(controller_facts, "CONNECT", 0.05)
     gathered = json.loads(json.dumps(controller_facts.gather(of_nodes=True)))
-    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **gathered}
+    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, "old_keys": {}, **gathered}
     assert result_errors("slurm_doctor_info", answer, {}) == []
     assert [node["name"] for node in answer["nodes"]] == ["n1"]
     assert answer["nodes"][0]["jobs"] == ["12"]
     assert answer["node_options"]["slurm_user"] == "slurm"
+
+
+def test_secrets_are_old_by_the_time_of_their_files(tmp_path: Path) -> None:
+    for name, days in (("old", 90.1), ("new", 89.9)):
+        (tmp_path / name).write_text("x")
+        when = time.time() - days * 86400
+        os.utime(tmp_path / name, (when, when))
+    keys = {name: str(tmp_path / name) for name in ("old", "new", "none")}
+    assert daemon_facts.find_old(keys, 90) == {"old": 90}
+    assert daemon_facts.find_old(keys, 0) == {}
