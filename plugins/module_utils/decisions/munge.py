@@ -146,8 +146,8 @@ def switch_objection(host: RunHost) -> str:
         return ""
     if secrets.comes_from_command(host):
         return (
-            f"Nothing was changed. slurm_secrets_command prints another munge key than {KEY} of {controller}, and hosts "
-            "that get another key one by one lose jobs. docs/admin/rotation.md has the way to another key"
+            f"Nothing was changed. slurm_secrets_command prints another munge key than {KEY} of {controller} has, and "
+            "hosts that get another key one by one lose jobs. docs/admin/rotation.md has the way to another key"
         )
     return (
         f"Nothing was changed. {path} is not the munge key of the running cluster ({KEY} of {controller}), and hosts "

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import munge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import munge, secrets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     conf_servers,
     is_controller,
@@ -50,6 +50,11 @@ def errors(host: RunHost) -> list[str]:
     allowed = f"allowed: a list of {', '.join(PARTS)}, with commas"
     if not _given(host):
         return [f"rotate: missing, {allowed}, such as -e rotate=munge"]
+    if secrets.comes_from_command(host) and _given(host) != ["registry"]:
+        return [
+            "rotate: slurm_secrets_command prints the secrets, and this playbook makes new ones in files. "
+            "docs/admin/rotation.md has the way with a command"
+        ]
     return [
         f"rotate: found {shown(name)}, {allowed}{_meant(name)}"
         for name in dict.fromkeys(_given(host))

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The next run completes a run that was killed, also with a new password; no secret appears anywhere else.
 
-The cluster gets another configuration with another password, and then its previous state again. The tests depend on each
-other. `test_bare_hosts.py` interrupts an installation of packages, scenario `single` a change of slurm.conf.
+The cluster gets another configuration with another password, and then its previous state again. The tests depend on
+each other. `test_bare_hosts.py` interrupts an installation of packages, scenario `single` a change of slurm.conf.
 """
 
 from __future__ import annotations

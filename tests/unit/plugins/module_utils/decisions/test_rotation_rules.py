@@ -56,6 +56,13 @@ def test_a_run_without_a_secret_is_refused(rotate: str) -> None:
     assert error.startswith("rotate: missing, allowed: a list of munge")
 
 
+def test_secrets_of_a_command_are_not_made_in_files() -> None:
+    command = ["pass", "show", "{secret}"]
+    (error,) = rotation.errors(run(slurm_secrets_command=command)["head"])
+    assert error.startswith("rotate: slurm_secrets_command prints the secrets")
+    assert rotation.errors(run(rotate="registry", slurm_secrets_command=command)["head"]) == []
+
+
 def test_a_whole_cluster_has_no_objection() -> None:
     head = run()["head"]
     assert rotation.munge_objections(head) == []
