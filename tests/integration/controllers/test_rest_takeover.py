@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,16 @@ def with_key(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab
     (Path(lab.inventory.parent) / "secrets" / str(lab.cluster["name"]) / KEY.rpartition("/")[2]).unlink()
 
 
+GET = """
+import sys, urllib.request
+request = urllib.request.Request(sys.argv[1], headers={"X-SLURM-USER-TOKEN": sys.stdin.read()})
+print(urllib.request.urlopen(request, timeout=200).read().decode())
+"""
+
+
 def ask(lab: Lab, token: str, path: str) -> dict[str, Any]:
     """The answer to a request with a token."""
-    curl = f"curl --silent --fail --max-time 200 --config - http://127.0.0.1:6820{path}"
-    said = lab.script(LOGIN, curl, f'header = "X-SLURM-USER-TOKEN: {token}"\n'.encode())
+    said = lab.script(LOGIN, f"python3 -c {shlex.quote(GET)} http://127.0.0.1:6820{path}", token.encode())
     found: dict[str, Any] = json.loads(said)
     return found
 
