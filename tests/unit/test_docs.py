@@ -99,6 +99,6 @@ def test_the_tasks_of_a_converged_node_are_counted_in_one_place() -> None:
 def test_the_oldest_python_of_hosts_is_tested() -> None:
     """The README promises it, ruff checks the syntax for it, and stage sanity-hosts imports the plugins with it."""
     readme, makefile, project = ((ROOT / name).read_text() for name in ("README.md", "Makefile", "pyproject.toml"))
-    (promised,) = re.findall(r"Each host needs\s+sshd, Python (3\.\d+) or later", readme)
+    (promised,) = re.findall(r"Each host needs\s+sshd,\s+Python (3\.\d+) or later", readme)
     assert f"--python={promised} --test=compile --test=import" in makefile
     assert f'target-version = "py{promised.replace(".", "")}"' in project
