@@ -19,7 +19,6 @@ from uuid import uuid4
 import pytest
 from lab import Lab, with_cluster
 from secret_search import KEPT, Processes, control_files, forms, now, on_host
-from test_bare_hosts import TASKS
 
 STAND_IN = """#!/bin/sh
 # A stand-in for the command line of a store of secrets.
@@ -63,9 +62,6 @@ def test_a_converged_cluster_has_nothing_to_do(other: Lab, store: Path) -> None:
     asked(store)
     run = other.playbook("site", "--diff")
     assert (run.rc, run.failed, run.changed, run.warnings) == (0, {}, {}, [])
-    tasks = [event["task"]["name"] for event in run.events if event["_event"] == "v2_playbook_on_task_start"]
-    # Those of ansible.builtin.meta are not counted there.
-    assert len([name for name in tasks if "Skip the rest in check mode" not in name]) <= TASKS, tasks
     assert asked(store) == {"munge.key": 1, "slurmdbd_storage_pass": 1}
 
 
