@@ -81,6 +81,26 @@ def test_a_controller_stops_slurmctld_first_and_starts_it_last(program: ModuleTy
     assert calls.read_text().split("\n") == ["stop slurmctld", "restart munge", "start slurmctld", ""]
 
 
+def test_a_standby_starts_after_the_first_controller(
+    program: ModuleType, host: Any, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one listens at the fourth question; without it, the standby starts in the end all the same."""
+    host.is_controller, host.is_standby, host.lead = True, True, 0.2
+    asked: list[str] = []
+
+    def port(_address: tuple[str, int]) -> str:
+        asked.append(calls.read_text())
+        return str(program.OPEN if len(asked) > 3 else program.CLOSED)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "port", port)
+        program.switch(host, 0)
+    assert len(asked) == 4
+    assert "start slurmctld" not in asked[-1]
+    program.switch(host, 0)
+    assert calls.read_text().count("start slurmctld\n") == 2
+
+
 def test_without_stopped_controllers_nothing_changes(
     program: ModuleType, host: Any, calls: Path, listening: tuple[str, int]
 ) -> None:
@@ -106,12 +126,25 @@ def test_a_late_host_follows_controllers_that_refuse_its_key(
     program: ModuleType, host: Any, calls: Path, listening: tuple[str, int], stand_in: StandIn, tmp_path: Path
 ) -> None:
     """They serve with the next key already. The stand-in refuses the present one."""
-    host.controllers.append(listening)
+    host.controllers = [listening]
+    host.stop = 1.0
     key = tmp_path / "munge/munge.key"
     stand_in("sinfo", f"grep -q n {key} || {{ echo Protocol authentication error; exit 1; }}")
     program.switch(host, 0)
     assert host.present.read_bytes() == NEW
     assert calls.read_text() == "restart munge\n"
+
+
+def test_slurmctld_is_not_asked_while_one_has_stopped(
+    program: ModuleType, host: Any, calls: Path, listening: tuple[str, int], stand_in: StandIn
+) -> None:
+    """sinfo would wait for it, and the host would not see the other one stop."""
+    host.controllers.append(listening)
+    host.stop = 1.0
+    stand_in("sinfo", f"echo asked >>{calls}")
+    with pytest.raises(program.SwitchError):
+        program.switch(host, 0)
+    assert calls.read_text() == ""
 
 
 def test_a_host_that_is_refused_goes_back(program: ModuleType, host: Any, calls: Path, stand_in: StandIn) -> None:

@@ -209,6 +209,7 @@ def arming(host: RunHost, at: float) -> list[str]:
     if host.within(*_ASKING, "slurm_database") or is_controller(host):
         options += [f"--controller={address}" for address in conf_servers(host)]
     options += ["--is-controller"] if is_controller(host) else []
+    options += ["--is-standby"] if host.name in host["slurm_controllers"][1:] else []
     options += ["--proves"] if host.within(*_ASKING) else []
     return [*command(host, "arm"), *options]
 

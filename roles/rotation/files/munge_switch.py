@@ -51,6 +51,8 @@ class Host:
     controllers: list[tuple[str, int]] = field(default_factory=list)
     """slurmctld's addresses; empty on a host that cannot reach them."""
     is_controller: bool = False
+    is_standby: bool = False
+    """Whether it is a controller other than the first one."""
     proves: bool = False
     """Whether this host has Slurm's commands, and asks slurmctld whether the key is right."""
     quiet: float = 1.0
@@ -62,6 +64,8 @@ class Host:
     wait: float = 300.0
     """Seconds for an answer of the controllers with the new key."""
     pause: float = 0.3
+    lead: float = 10.0
+    """Seconds that a standby gives the first controller to start."""
 
     @property
     def present(self) -> Path:
@@ -118,14 +122,9 @@ def port(address: tuple[str, int], seconds: float = 3) -> str:
         return SILENT
 
 
-def all_stopped(host: Host) -> bool:
-    """Whether no controller listens."""
-    return all(port(address) == CLOSED for address in host.controllers)
-
-
-def answer() -> str:
-    """Whether slurmctld opens a credential of this host's munged."""
-    done = run("sinfo", "--noheader", "--format=%P", seconds=30)
+def answer(seconds: float = 30) -> str:
+    """Whether slurmctld opens a credential of this host's munged. Without a slurmctld, sinfo tries for long."""
+    done = run("sinfo", "--noheader", "--format=%P", seconds=seconds)
     if not done.returncode:
         return ACCEPTED
     return REFUSED if "authentication" in done.stdout.lower() else NO_ANSWER
@@ -215,13 +214,26 @@ def wait_for_controllers(host: Host) -> None:
     if not host.controllers:
         return
     seconds = host.stop / 2 if host.is_controller else host.stop
-    for attempt, _pause in enumerate(until(seconds, host.pause)):
-        if all_stopped(host):
+    for attempt, _pause in enumerate(until(seconds, host.pause), 1):
+        ports = {port(address) for address in host.controllers}
+        if ports == {CLOSED}:
             return
-        # Seldom, since thousands of hosts may ask.
-        if attempt % 20 == 2 and not host.is_controller and host.proves and answer() == REFUSED:
+        # Seldom, since thousands of hosts may ask; and only where slurmctld listens, since sinfo would wait for it,
+        # and this host would not see that it is stopped.
+        asks = host.proves and not host.is_controller and ports == {OPEN} and attempt % 20 == 0
+        if asks and answer(5) == REFUSED:
             return
     raise SwitchError("not all controllers have stopped slurmctld, so this host keeps its key")
+
+
+def wait_for_first(host: Host) -> None:
+    """Wait some seconds for the first controller. A command that meets a standby alone asks again after 30 s only.
+
+    That is a quarter of SlurmctldTimeout (slurm_send_recv_controller_msg in src/common/slurm_protocol_api.c).
+    """
+    for _try in until(host.lead, host.pause):
+        if port(host.controllers[0]) == OPEN:
+            return
 
 
 def prove(host: Host) -> None:
@@ -252,6 +264,8 @@ def switch(host: Host, at: float) -> None:
         take_next(host)
         if host.is_controller:
             time.sleep(host.gap)
+        if host.is_standby:
+            wait_for_first(host)
     finally:
         if host.is_controller:
             run("systemctl", "start", "slurmctld")
@@ -295,10 +309,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--at", type=float, default=0.0)
     parser.add_argument("--controller", action="append", default=[], type=address)
     parser.add_argument("--is-controller", action="store_true")
+    parser.add_argument("--is-standby", action="store_true")
     parser.add_argument("--proves", action="store_true")
     parser.add_argument("--gap", type=float, default=Host.gap)
     given = parser.parse_args(arguments)
-    host = Host(controllers=given.controller, is_controller=given.is_controller, proves=given.proves, gap=given.gap)
+    host = Host(
+        controllers=given.controller,
+        is_controller=given.is_controller,
+        is_standby=given.is_standby,
+        proves=given.proves,
+        gap=given.gap,
+    )
     if given.step == "stage":
         stage(host, base64.b64decode(sys.stdin.read().strip(), validate=True))
     if given.step in ("stage", "state"):

@@ -135,6 +135,8 @@ def test_hosts_are_armed_by_what_they_can_do() -> None:
         *("--controller=head:6817", "--controller=login:6817", "--proves"),
     ]
     assert "--is-controller" in rotation.arming(hosts["head"], 0)
+    standbys = [name for name, host in hosts.items() if "--is-standby" in rotation.arming(host, 0)]
+    assert standbys == ["login"]
 
 
 def told(hosts: dict[str, PlainHost], **states: dict[str, Any]) -> None:
