@@ -115,11 +115,22 @@ def test_a_controller_without_the_others_starts_again(
     program: ModuleType, host: Any, calls: Path, listening: tuple[str, int]
 ) -> None:
     host.controllers.append(listening)
-    host.is_controller = True
+    host.is_controller = host.is_standby = True
     with pytest.raises(program.SwitchError):
         program.switch(host, 0)
     assert host.present.read_bytes() == OLD
     assert calls.read_text().split("\n") == ["stop slurmctld", "start slurmctld", ""]
+
+
+def test_the_first_controller_goes_on_if_another_one_does_not_stop(
+    program: ModuleType, host: Any, calls: Path, listening: tuple[str, int]
+) -> None:
+    host.controllers.append(listening)
+    host.is_controller = True
+    with pytest.raises(program.SwitchError, match="goes on with its key"):
+        program.switch(host, 0)
+    assert host.present.read_bytes() == OLD
+    assert calls.read_text() == ""
 
 
 def test_a_late_host_follows_controllers_that_refuse_its_key(

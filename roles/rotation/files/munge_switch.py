@@ -226,11 +226,19 @@ def wait_for_controllers(host: Host) -> None:
     raise SwitchError("not all controllers have stopped slurmctld, so this host keeps its key")
 
 
-def wait_for_first(host: Host) -> None:
-    """Wait some seconds for the first controller. A command that meets a standby alone asks again after 30 s only.
+def wait_for_standbys(host: Host) -> None:
+    """The first controller stops last: a command that meets a standby alone asks again after 30 s only.
 
     That is a quarter of SlurmctldTimeout (slurm_send_recv_controller_msg in src/common/slurm_protocol_api.c).
     """
+    for _try in until(host.stop / 2, host.pause):
+        if all(port(address) == CLOSED for address in host.controllers[1:]):
+            return
+    raise SwitchError("another controller has not stopped slurmctld, so this one goes on with its key")
+
+
+def wait_for_first(host: Host) -> None:
+    """Wait some seconds for the first controller, which starts first for the same reason."""
     for _try in until(host.lead, host.pause):
         if port(host.controllers[0]) == OPEN:
             return
@@ -257,6 +265,8 @@ def switch(host: Host, at: float) -> None:
     """Change the key at this time."""
     time.sleep(max(0.0, at - time.time()))
     if host.is_controller:
+        if not host.is_standby:
+            wait_for_standbys(host)
         must("systemctl", "stop", "slurmctld")
     try:
         wait_for_controllers(host)

@@ -205,9 +205,9 @@ def test_a_wrong_option_is_refused(lab: Lab) -> None:
 
 def test_a_host_that_is_away_stops_the_run_before_the_switch(lab: Lab) -> None:
     before = keys(lab)
-    lab.command(
-        NODE, "systemd-run --collect --unit=away sh -c 'systemctl stop ssh.socket ssh; sleep 60; systemctl start ssh'"
-    )
+    # Connections that are open would go on.
+    away = "sleep 1; systemctl stop ssh.socket ssh; pkill -9 sshd; sleep 60; systemctl start ssh"
+    lab.command(NODE, f"systemd-run --collect --unit=away sh -c '{away}'")
     time.sleep(3)
     run = lab.playbook(*ROTATE)
     assert run.rc != 0
