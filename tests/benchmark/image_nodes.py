@@ -94,6 +94,7 @@ def main(count: int) -> None:
     """Make the hosts, measure, and remove the hosts."""
     lab = Lab("image")
     cluster = {key: lab.cluster[key] for key in KEYS}
+    cluster["addresses"] = {lab.controller: lab.cluster["addresses"][lab.controller]}
     cluster["nodes"] = [
         {"hosts": f"img-node[1-{count}]", "address": f"10.213.7.[101-{100 + count}]", "hardware": "box"}
     ]
