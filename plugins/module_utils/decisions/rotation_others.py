@@ -14,6 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     backup,
     metrics_endpoint,
     rotation,
+    secrets,
     slurmctld,
     token_keys,
 )
@@ -35,8 +36,7 @@ UPSTREAM = ("registry_upstream", "registry_upstream_username", "registry_upstrea
 KEEPS = "slurmctld keeps the records of jobs meanwhile"
 
 KEY = "head -c 64 /dev/urandom"
-PASSWORD = "cat /proc/sys/kernel/random/uuid"
-"""What prints a new secret."""
+"""What prints a new key."""
 
 
 # -- the files of the control host ------------------------------------------------------------------------------------
@@ -44,12 +44,12 @@ PASSWORD = "cat /proc/sys/kernel/random/uuid"
 
 def database_file(host: RunHost) -> str:
     """The file with the password of the database."""
-    return f"{host['slurm_secrets_dir']}/slurmdbd_storage_pass"
+    return f"{host['slurm_secrets_dir']}/{secrets.DATABASE}"
 
 
 def backup_file(host: RunHost) -> str:
     """The file with the password of the backup."""
-    return f"{host['slurm_secrets_dir']}/backup_password"
+    return f"{host['slurm_secrets_dir']}/{secrets.BACKUP}"
 
 
 def next_backup_file(host: RunHost) -> str:
@@ -77,8 +77,8 @@ def new_secrets(host: RunHost) -> list[dict[str, Any]]:
     wanted = rotation.wanted(host)
     made = [
         *((path, KEY, False) for path in token_files(host) if "jwt" in wanted),
-        *([(database_file(host), PASSWORD, False)] if "database" in wanted else []),
-        *([(next_backup_file(host), PASSWORD, True)] if "backup" in wanted else []),
+        *([(database_file(host), secrets.NEW_PASSWORD, False)] if "database" in wanted else []),
+        *([(next_backup_file(host), secrets.NEW_PASSWORD, True)] if "backup" in wanted else []),
     ]
     return [{"path": path, "command": command, "stays": stays} for path, command, stays in made]
 
