@@ -108,6 +108,16 @@ def output(runner: ansible_runner.Runner) -> str:
         return str(stdout.read())
 
 
+def failures(runner: ansible_runner.Runner) -> str:
+    """What failed, each on one line, before the end of the output: pytest's summary shows the first line only."""
+    lines = []
+    for event in runner.events:
+        if event["event"] in ("runner_on_failed", "runner_on_unreachable"):
+            data = event["event_data"]
+            lines.append(f"{data['host']}: {data['task']}: {data['res'].get('msg', data['res'])}".replace("\n", " | "))
+    return "\n".join([" || ".join(lines), output(runner)[-4000:]])
+
+
 def interrupt_dpkg(lab: Lab) -> None:
     """Kill the installation of packages on one host while it runs."""
     lab.wait_for("compute02", "pkill -KILL -x dpkg && echo killed", "killed")
@@ -145,7 +155,7 @@ def test_a_run_can_be_cancelled(lab: Lab, plays: list[str], stage: str) -> None:
     if stage == "Host preparation":
         progress.before = lambda: interrupt_dpkg(lab)
     cancelled = run(progress)
-    assert cancelled.status == "canceled", output(cancelled)[-4000:]
+    assert cancelled.status == "canceled", failures(cancelled)
     assert plays.index(progress.play) < len(plays) - 1, "the run was cancelled on its way"
 
 
@@ -153,7 +163,7 @@ def test_the_next_run_finishes_what_was_left(lab: Lab, plays: list[str]) -> None
     progress = Progress(len(plays))
     with Processes() as processes:
         finished = run(progress)
-    assert (finished.status, finished.rc) == ("successful", 0), output(finished)[-4000:]
+    assert (finished.status, finished.rc) == ("successful", 0), failures(finished)
     assert finished.stats["changed"], "a run that was cancelled leaves something to do"
     assert progress.percent == sorted(progress.percent)
     assert progress.percent[-1] == 100
@@ -174,7 +184,7 @@ def run_of_a_converged_cluster(plays: list[str]) -> ansible_runner.Runner:
 
 def test_then_nothing_is_left_to_change_or_to_warn_of(again: ansible_runner.Runner) -> None:
     said = output(again)
-    assert (again.status, again.rc) == ("successful", 0), said[-4000:]
+    assert (again.status, again.rc) == ("successful", 0), failures(again)
     assert again.stats["changed"] == {}, said[-4000:]
     assert [line for line in said.splitlines() if "WARNING]" in line] == []
 
