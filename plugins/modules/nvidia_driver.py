@@ -165,6 +165,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_get import services_held
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_lock import SECONDS, run_unlocked
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import DriverResult
@@ -233,7 +234,7 @@ class Driver:
     def do(self, *command: str) -> str:
         """Run a command that changes something. Raises DriverError with the end of its output if it fails."""
         environment = {"LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
-        rc, stdout, stderr = self.module.run_command([*command], environ_update=environment)
+        rc, stdout, stderr = run_unlocked(self.module, command, environment)
         if rc != 0:
             output = "\n".join([*stdout.rstrip("\n").split("\n")[-10:], *stderr.rstrip("\n").split("\n")[-10:]])
             raise DriverError(f"{' '.join(command)}: {output}")
@@ -241,7 +242,7 @@ class Driver:
 
     def apt(self, *arguments: str) -> str:
         """Run apt-get, which waits until another apt-get has ended. Raises DriverError."""
-        return self.do("apt-get", "--quiet", "--option=DPkg::Lock::Timeout=300", *arguments)
+        return self.do("apt-get", "--quiet", f"--option=DPkg::Lock::Timeout={SECONDS}", *arguments)
 
     # -- what there is --
 

@@ -561,6 +561,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run i
     REQUIRED_TEXT,
     run_module,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_lock import run_unlocked
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import (
@@ -568,13 +569,16 @@ if TYPE_CHECKING:
         HostFactsResult,
     )
 
+LISTS_SECONDS = 120
+"""How long another command may hold the lock of apt's lists. The task that gathers facts has 180 (stages/look.yml)."""
+
 
 def read_facts(module: AnsibleModule) -> HostFactsResult:
     """The module's result. Raises MeasurementError."""
 
     def run(command: Sequence[str]) -> str:
         path = module.get_bin_path(command[0])
-        return str(module.run_command([path, *command[1:]], environ_update={"LC_ALL": "C"})[1]) if path else ""
+        return run_unlocked(module, [path, *command[1:]], {"LC_ALL": "C"}, LISTS_SECONDS)[1] if path else ""
 
     params = module.params
     names = ("packages", "hold", "candidates", "users", "paths", "free", "files", "programs", "profiles", "kernel")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -16,12 +15,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.rel
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_lock import SECONDS, run_unlocked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
     PackageError,
     PackageFile,
 )
 
-APT_GET = ["apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"]
+APT_GET = ["apt-get", "--quiet=2", f"--option=DPkg::Lock::Timeout={SECONDS}"]
 INSTALL = [
     *APT_GET,
     "install",
@@ -33,29 +33,23 @@ INSTALL = [
 ]
 CHANGE = [*INSTALL, "--allow-change-held-packages", "--no-remove"]
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-LOCKED = "frontend lock was locked by"
-TIMEOUT = 300
-"""Seconds to wait for another installation to end."""
 POLICY = "/usr/sbin/policy-rc.d"
 """The program that invoke-rc.d(8) runs to find out whether a service may be started; exit status 101 forbids it."""
 HOLD = "#!/bin/sh\n# Managed by gpucluster.slurm: it is there while packages are installed.\nexit 101\n"
 
 
 def finish_installation(module: AnsibleModule) -> None:
-    """Finish an interrupted installation. It can also be a dpkg of a killed run that is still running; dpkg does not
-    wait for it.
+    """Finish an interrupted installation. Raises PackageError if dpkg cannot, or if another one does not end."""
+    rc, stdout, stderr = run_unlocked(module, ["dpkg", "--configure", "--pending"], ENVIRONMENT)
+    if rc != 0:
+        raise PackageError(f"dpkg --configure --pending: {(stderr or stdout).strip()}")
 
-    Raises:
-        PackageError: dpkg cannot finish it, or the other one does not end.
-    """
-    deadline = time.monotonic() + TIMEOUT
-    while True:
-        rc, stdout, stderr = module.run_command(["dpkg", "--configure", "--pending"], environ_update=ENVIRONMENT)
-        if rc == 0:
-            return
-        if LOCKED not in stderr or time.monotonic() > deadline:
-            raise PackageError(f"dpkg --configure --pending: {(stderr or stdout).strip()}")
-        time.sleep(2)
+
+def update_lists(module: AnsibleModule) -> str:
+    """Download apt's lists. Returns why that failed, which need not matter: the old lists may do."""
+    rc, _stdout, stderr = run_unlocked(module, [*APT_GET, "update"], ENVIRONMENT)
+    errors = [line for line in stderr.split("\n") if line.startswith("E:")]
+    return f"apt-get update: {'; '.join(errors) or f'exit status {rc}'}" if rc != 0 else ""
 
 
 @contextmanager
@@ -139,7 +133,7 @@ def limit_to_release(module: AnsibleModule, targets: list[str], debs: list[Packa
     own = [deb.version for deb in debs if deb.name == package]
     version = own[0] if own else find_version(module, targets, package)
     if not own and version and parts(version)[0] != release:
-        module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
+        update_lists(module)
         version = find_version(module, targets, package)
     if version and parts(version)[0] != release:
         raise PackageError(
@@ -165,13 +159,15 @@ def install_packages(
     if module.params["slurm_release"]:
         command.append("--reinstall")  # a package with other plugins may have the same version
     wanted = [*command, "--", *(checked or limit_to_release(module, targets, debs))]
-    rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
+    rc, stdout, stderr = run_unlocked(module, wanted, ENVIRONMENT)
+    outdated = ""
     if rc != 0:
-        module.run_command([*APT_GET, "update"], environ_update=ENVIRONMENT)
+        outdated = update_lists(module)
         wanted = [*command, "--", *limit_to_release(module, targets, debs)]
-        rc, stdout, stderr = module.run_command(wanted, environ_update=ENVIRONMENT)
+        rc, stdout, stderr = run_unlocked(module, wanted, ENVIRONMENT)
     if rc != 0:
         lines = [line for line in f"{stdout}\n{stderr}".split("\n") if line.strip() and not line.startswith("W:")]
+        lines += [outdated] if outdated else []
         raise PackageError(f"apt-get install {' '.join(targets)}: " + "; ".join(lines[-8:]))
 
 
