@@ -47,7 +47,7 @@ from ansible.playbook.block import Block
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_report import Line, RunReport
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_report import Line, RunReport, may_change
 
 COLOURS = {
     "ok": "COLOR_OK",
@@ -236,8 +236,8 @@ class CallbackModule(Default):
         if self.verbose:
             super().v2_runner_on_start(host, task)
         key, name = self._task(task)
-        asks = task.action in PAUSES
-        self._show(self.report.begin_task(key, name, host.get_name(), time.monotonic(), asks))
+        asks, changing = task.action in PAUSES, may_change(task.action)
+        self._show(self.report.begin_task(key, name, host.get_name(), time.monotonic(), waits=asks, changing=changing))
 
     @guarded
     def v2_playbook_on_include(self, included_file: Any) -> None:
@@ -299,6 +299,7 @@ class CallbackModule(Default):
             kind=kind,
             delegate=str(delegate) if delegate and delegate != host.get_name() else "",
             address=str(host.vars.get("ansible_host") or ""),
+            changing=may_change(result.task.action),
         )
         self._show(lines)
 

@@ -81,7 +81,7 @@ class CallbackModule(Progress):
     def v2_on_file_diff(self, result: Any) -> None:
         """Nothing, as above."""
 
-    def _show(self, lines: list[Line]) -> None:
+    def _show(self, _lines: list[Line]) -> None:
         """Something has happened: write the file if it says something else to a program."""
         news = (self.report.stage, self.report.state(ended=False), bool(self.report.failures))
         if news != self.written:

@@ -569,7 +569,7 @@ def apply(daemon: Daemon, plan: Plan, action: str) -> tuple[list[str], list[str]
         daemon.verify(new, plan.steps, before)
     except (ConfigError, ValueError) as error:
         if isinstance(error, NotYetError) and not daemon.interruptible:
-            raise ConfigError(f"{error}. It is left running with the new files; see its log") from None
+            raise ConfigError(f"{error}. It is left running with the new files; see its log", put_back=False) from None
         outcome = roll_back(daemon, plan, action)
         daemon.resume(old, before)
         raise ConfigError(f"{error}\n{outcome}", put_back=outcome == ROLLED_BACK) from None

@@ -42,6 +42,15 @@ OUTPUTS = ("stderr", "stdout", "module_stderr", "module_stdout")
 RESULT_VERSION = 1
 """The version of the structure that `RunReport.result` returns. New keys do not change it."""
 
+ONLY_LOOK = frozenset(
+    {
+        *("assert", "fail", "debug", "pause", "meta", "set_fact", "set_stats", "add_host", "group_by", "include_role"),
+        *("include_tasks", "validate_argument_spec", "setup", "stat", "slurp", "slurm_run"),
+        "slurm_config",  # it says so with put_back if it fails after it has written
+    }
+)
+"""Modules that have changed nothing on the hosts of the cluster if they fail, besides those in _info and _facts."""
+
 HIDDEN = "(hidden, since the task has no_log)"
 
 
@@ -66,17 +75,22 @@ class Stage:
     """Hosts, in the order of their changes."""
     lost: set[str] = field(default_factory=set)
     """Hosts that failed or could not be reached."""
+    may_change: bool = False
+    """Whether a task has begun that can change a host."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that has failed on a host. put_back: the module has restored what it had changed."""
+    """A task that has failed on a host, or found it unreachable."""
 
     stage: str
     host: str
     task: str
     message: str
     put_back: bool
+    """Whether the module has restored what it had changed."""
+    left: bool
+    """Whether it may have left a change."""
 
 
 @dataclass
@@ -155,6 +169,12 @@ def reason(result: Mapping[str, Any]) -> str:
     return visible(without_passwords(_message(result)))
 
 
+def may_change(action: str) -> bool:
+    """Whether a module can have changed a host of the cluster when it fails or is killed."""
+    name = action.rpartition(".")[2]
+    return name not in ONLY_LOOK and not name.endswith(("_info", "_facts"))
+
+
 def item_label(item: Mapping[str, Any]) -> str:
     """An item of a loop as messages name it."""
     if item.get("_ansible_no_log") or "censored" in item:
@@ -222,10 +242,23 @@ class RunReport:
         done = len([host for host in stage.hosts if host not in self.lost])
         return [*lines, self._row(kind, word, now - stage.begun, done, len(stage.hosts), text)]
 
-    def begin_task(self, key: str, name: str, host: str, now: float, waits: bool = False) -> list[Line]:
-        """A host begins a task. `waits`: it waits for a person, or for a time, which is said at once."""
+    def begin_task(
+        self, key: str, name: str, host: str, now: float, *, waits: bool = False, changing: bool = False
+    ) -> list[Line]:
+        """A host begins a task.
+
+        Args:
+            key: the task.
+            name: its name.
+            host: the host.
+            now: the time.
+            waits: whether it waits for a person, or for a time, which is said at once.
+            changing: whether it can change the host.
+        """
         if self.stage and host not in self.stage.hosts:
             self.stage.hosts.append(host)
+        if self.stage:
+            self.stage.may_change |= changing
         self.order.setdefault(host, len(self.order))
         first = key not in self.work
         work = self.work.setdefault(key, Work(visible(name), now))
@@ -271,7 +304,8 @@ class RunReport:
             result: what the module returned.
             now: the time.
             more: `kind`, which is `failed` or `unreachable`, or `ignored` or `rescued` if the playbook goes on;
-                `delegate` and `address`, other names of the host in messages.
+                `delegate` and `address`, other names of the host in messages; `changing`, whether it can have changed
+                the host.
         """
         kind, text = str(more.get("kind", "failed")), "\n".join(self.items.pop((key, host), ())) or reason(result)
         if kind in ("failed", "unreachable"):
@@ -281,7 +315,9 @@ class RunReport:
             if kind == "unreachable":
                 self.away.add(host)
             stage = self.stage.name if self.stage else ""
-            self.failures.append(Failure(stage, host, visible(name), text, bool(result.get("put_back"))))
+            put_back = result.get("put_back")
+            left = put_back is not True and (put_back is False or bool(result.get("changed") or more.get("changing")))
+            self.failures.append(Failure(stage, host, visible(name), text, put_back is True, left))
         lines = self.end_task(key, host, now)
         delegate = str(more.get("delegate") or "")
         alike = text
@@ -421,10 +457,12 @@ class RunReport:
         changed = self._changed()
         if ended and not self.lost:
             return "changed" if changed else "ok"
-        if not changed or self.check_mode:
-            put_back = [failure.put_back for failure in self.failures if failure.host in self.lost]
-            return "failed and put back" if put_back and all(put_back) else "failed before a change"
-        return "to be repaired by the next run"
+        open_ended = not ended and self.stage is not None and self.stage.may_change
+        left = bool(changed) or open_ended or any(failure.left for failure in self.failures)
+        if left and not self.check_mode:
+            return "to be repaired by the next run"
+        put_back = self.failures and all(failure.put_back for failure in self.failures)
+        return "failed and put back" if put_back else "failed before a change"
 
     def result(self, now: float, results: Mapping[str, Any], ended: bool) -> dict[str, Any]:
         """The result of the run for programs, `slurm_result` (docs/admin/runner.md), also before its end."""

@@ -142,7 +142,7 @@ def test_through_a_pipe(tmp_path: Path) -> None:
     command = (
         f"{runner} transmit {here} --playbook play.yml --ident 1 | "
         f"{runner} worker --private-data-dir {tmp_path}/worker | "
-        f"{runner} process {there} --ident 1 --quiet"
+        f"{runner} process {there} --ident 1"
     )
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=180, check=False

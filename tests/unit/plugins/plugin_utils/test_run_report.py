@@ -16,6 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_report import
     RunReport,
     clock,
     hostlist,
+    may_change,
     reason,
     waiting,
 )
@@ -297,6 +298,28 @@ def test_the_state_says_what_a_run_leaves(changed: bool, failure: Any, check: bo
     if failure:
         report.fail("2", "Configure", "head", failure, 3)
     assert report.state(ended) == state
+
+
+@pytest.mark.parametrize(
+    ("action", "result", "state"),
+    [
+        ("ansible.builtin.assert", {}, "failed before a change"),
+        ("gpucluster.slurm.slurm_host_facts", {}, "failed before a change"),
+        ("gpucluster.slurm.slurm_config", {}, "failed before a change"),
+        ("gpucluster.slurm.slurm_config", {"put_back": False}, "to be repaired by the next run"),
+        ("gpucluster.slurm.slurm_config", {"put_back": True}, "failed and put back"),
+        ("gpucluster.slurm.slurm_packages", {}, "to be repaired by the next run"),
+        ("ansible.builtin.command", {"changed": True}, "to be repaired by the next run"),
+    ],
+)
+def test_a_task_that_fails_in_the_middle_may_have_left_something(action: str, result: Any, state: str) -> None:
+    report = begun()
+    report.begin_task("1", "Work", "n1", 1, changing=may_change(action))
+    before = "to be repaired by the next run" if may_change(action) else "failed before a change"
+    assert report.state(ended=False) == before
+    report.fail("1", "Work", "n1", {"msg": "no", **result}, 2, changing=may_change(action))
+    report.end_stage(3)
+    assert report.state(ended=True) == state
 
 
 def test_a_failure_that_is_ignored_is_no_failure_of_the_run() -> None:
