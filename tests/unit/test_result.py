@@ -160,7 +160,7 @@ def test_the_program_of_the_documentation(tmp_path: Path) -> None:
     assert len(program.splitlines()) < 100
     path = tmp_path / "run.py"
     path.write_text(program)
-    command = [sys.executable, path, directory(tmp_path / "data", [TURN]), "play.yml", "--diff"]
+    command = [sys.executable, str(path), str(directory(tmp_path / "data", [TURN])), "play.yml", "--diff"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines()[-3:] == [
         "play: changed",
