@@ -77,8 +77,8 @@ def guarded(method: Callable[..., None]) -> Callable[..., None]:
             except BrokenPipeError:
                 raise
             except Exception as error:  # pylint: disable=broad-exception-caught  # a run must not end for its output
-                self._display.warning(f"{self.CALLBACK_NAME}: {method.__name__}: {error!r}")
-                if self.CALLBACK_TYPE == "stdout":
+                self._display.warning(f"{self.NAME}: {method.__name__}: {error!r}")
+                if not self.SILENT:
                     getattr(Default, method.__name__)(self, *args, **options)
 
     return wrapper
@@ -113,6 +113,9 @@ class CallbackModule(Default):
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "gpucluster.slurm.progress"
+    NAME = CALLBACK_NAME
+    """The name in warnings, since ansible-runner's class has another CALLBACK_NAME."""
+    SILENT = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +129,7 @@ class CallbackModule(Default):
             time.monotonic(), SOON if self.at_terminal else LATE, bool(context.CLIARGS.get("check", False))
         )
         self.titles: dict[str, str] = {}
-        if self.CALLBACK_TYPE == "stdout" and not alone:
+        if not alone and not self.SILENT:
             # That class reads the results of set_stats before it calls this one, so it has to find slurm_result there.
             # pylint: disable-next=invalid-name
             self.v2_playbook_on_stats = functools.partial(_with_result, self)  # type: ignore[method-assign]

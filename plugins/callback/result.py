@@ -52,8 +52,9 @@ class CallbackModule(Progress):
     """The callback. It hears the same as `progress`, and shows none of it."""
 
     CALLBACK_TYPE = "notification"
-    CALLBACK_NAME = "gpucluster.slurm.result"
+    CALLBACK_NAME = NAME = "gpucluster.slurm.result"
     CALLBACK_NEEDS_ENABLED = True
+    SILENT = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ ONLY_LOOK = frozenset(
         "slurm_config",  # it says so with put_back if it fails after it has written
     }
 )
-"""Modules that have changed nothing on the hosts of the cluster if they fail, besides those in _info and _facts."""
+"""Modules that have changed nothing on the hosts of the cluster if they fail. Those in _info and _facts are others."""
 
 HIDDEN = "(hidden, since the task has no_log)"
 

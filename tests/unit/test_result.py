@@ -51,7 +51,7 @@ def file_of(run: ansible_runner.Runner) -> dict[str, Any]:
     return dict(json.loads(Path(run.config.artifact_dir, "slurm_result.json").read_text()))
 
 
-def test_a_file_beside_any_output(tmp_path: Path) -> None:
+def test_a_file_with_any_output(tmp_path: Path) -> None:
     runs, file = Runs(tmp_path / "runs"), tmp_path / "result.json"
     environment = {"GPUCLUSTER_SLURM_RESULT": str(file)}
     plain = runs.run(STORY, ANSIBLE_STDOUT_CALLBACK="ansible.builtin.default")
@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_artifacts_are_the_file(tmp_path: Path) -> None:
-    """AWX stores artifact_data of this event. A callback beside ansible-runner's own is too late for it."""
+    """AWX stores artifact_data of this event. A second callback is too late for it."""
     run = ansible_runner.run(private_data_dir=str(directory(tmp_path, STORY)), playbook="play.yml", quiet=True)
     (event,) = [event for event in run.events if event["event"] == "playbook_on_stats"]
     artifacts, file = event["event_data"]["artifact_data"], file_of(run)
