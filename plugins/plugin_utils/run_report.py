@@ -89,8 +89,6 @@ class Failure:
     message: str
     put_back: bool
     """Whether the module has restored what it had changed."""
-    left: bool
-    """Whether it may have left a change."""
 
 
 @dataclass
@@ -206,6 +204,8 @@ class RunReport:
         """Those of `lost` that could not be reached."""
         self.failures: list[Failure] = []
         """The failures that counted when they happened."""
+        self.left = False
+        """Whether a task that failed may have left a change."""
         self.playbook = ""
         self.planned: dict[str, str] = {}
         """The names of all plays of the playbook, by key."""
@@ -316,8 +316,8 @@ class RunReport:
                 self.away.add(host)
             stage = self.stage.name if self.stage else ""
             put_back = result.get("put_back")
-            left = put_back is not True and (put_back is False or bool(result.get("changed") or more.get("changing")))
-            self.failures.append(Failure(stage, host, visible(name), text, put_back is True, left))
+            self.left |= put_back is False or (not put_back and bool(result.get("changed") or more.get("changing")))
+            self.failures.append(Failure(stage, host, visible(name), text, put_back is True))
         lines = self.end_task(key, host, now)
         delegate = str(more.get("delegate") or "")
         alike = text
@@ -447,19 +447,24 @@ class RunReport:
     def _changed(self) -> dict[str, dict[str, None]]:
         """The hosts that each stage has changed, the one that goes on included."""
         changed: dict[str, dict[str, None]] = {}
-        for stage in [*self.stages, *([self.stage] if self.stage else [])]:
+        for stage in self._stages():
             if stage.changed:
                 changed.setdefault(stage.name, {}).update(stage.changed)
         return changed
 
+    def _stages(self) -> list[Stage]:
+        return [*self.stages, self.stage] if self.stage else self.stages
+
     def state(self, ended: bool) -> str:
-        """What the run leaves; before its end, what it would leave if it were killed now."""
-        changed = self._changed()
+        """What the run leaves; before its end, what it would leave if it were killed now.
+
+        Callback `result` asks after each event, so this takes no time for each host.
+        """
+        changed = any(stage.changed for stage in self._stages())
         if ended and not self.lost:
             return "changed" if changed else "ok"
         open_ended = not ended and self.stage is not None and self.stage.may_change
-        left = bool(changed) or open_ended or any(failure.left for failure in self.failures)
-        if left and not self.check_mode:
+        if (changed or open_ended or self.left) and not self.check_mode:
             return "to be repaired by the next run"
         put_back = self.failures and all(failure.put_back for failure in self.failures)
         return "failed and put back" if put_back else "failed before a change"
