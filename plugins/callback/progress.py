@@ -39,6 +39,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ansible import constants, context
@@ -46,7 +47,7 @@ from ansible.playbook.block import Block
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_report import Line, RunReport
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_report import Line, RunReport, may_change
 
 COLOURS = {
     "ok": "COLOR_OK",
@@ -76,8 +77,9 @@ def guarded(method: Callable[..., None]) -> Callable[..., None]:
             except BrokenPipeError:
                 raise
             except Exception as error:  # pylint: disable=broad-exception-caught  # a run must not end for its output
-                self._display.warning(f"gpucluster.slurm.progress: {method.__name__}: {error!r}")
-                getattr(Default, method.__name__)(self, *args, **options)
+                self._display.warning(f"{self.NAME}: {method.__name__}: {error!r}")
+                if not self.SILENT:
+                    getattr(Default, method.__name__)(self, *args, **options)
 
     return wrapper
 
@@ -111,6 +113,9 @@ class CallbackModule(Default):
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "gpucluster.slurm.progress"
+    NAME = CALLBACK_NAME
+    """The name in warnings, since ansible-runner's class has another CALLBACK_NAME."""
+    SILENT = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,6 +129,10 @@ class CallbackModule(Default):
             time.monotonic(), SOON if self.at_terminal else LATE, bool(context.CLIARGS.get("check", False))
         )
         self.titles: dict[str, str] = {}
+        if not alone and not self.SILENT:
+            # That class reads the results of set_stats before it calls this one, so it has to find slurm_result there.
+            # pylint: disable-next=invalid-name
+            self.v2_playbook_on_stats = functools.partial(_with_result, self)  # type: ignore[method-assign]
 
     @property
     def verbose(self) -> bool:
@@ -173,6 +182,15 @@ class CallbackModule(Default):
     # -- plays and tasks ----------------------------------------------------------------------------------------------
 
     @guarded
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        """The run begins."""
+        if self.verbose:
+            super().v2_playbook_on_start(playbook)
+        # pylint: disable-next=protected-access
+        name, plays = Path(str(playbook._file_name)).stem, playbook.get_plays()
+        self.report.plan(name, {play._uuid: play.get_name().strip() for play in plays})
+
+    @guarded
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """A play begins."""
         if self.verbose:
@@ -181,7 +199,7 @@ class CallbackModule(Default):
         hosts: list[str] = []
         with contextlib.suppress(Exception):  # they are known when they begin a task
             hosts = host_names(play)
-        self._show(self.report.begin_stage(play.get_name().strip(), hosts, time.monotonic()))
+        self._show(self.report.begin_stage(play.get_name().strip(), hosts, time.monotonic(), play._uuid))
         self._begin_to_tick()
 
     @guarded
@@ -221,8 +239,8 @@ class CallbackModule(Default):
         if self.verbose:
             super().v2_runner_on_start(host, task)
         key, name = self._task(task)
-        asks = task.action in PAUSES
-        self._show(self.report.begin_task(key, name, host.get_name(), time.monotonic(), asks))
+        asks, changing = task.action in PAUSES, may_change(task.action)
+        self._show(self.report.begin_task(key, name, host.get_name(), time.monotonic(), waits=asks, changing=changing))
 
     @guarded
     def v2_playbook_on_include(self, included_file: Any) -> None:
@@ -284,6 +302,7 @@ class CallbackModule(Default):
             kind=kind,
             delegate=str(delegate) if delegate and delegate != host.get_name() else "",
             address=str(host.vars.get("ansible_host") or ""),
+            changing=may_change(result.task.action),
         )
         self._show(lines)
 
@@ -394,10 +413,22 @@ class CallbackModule(Default):
         self._show(self.report.end_stage(now))
         if self.verbose:
             super().v2_playbook_on_stats(stats)
-        results = stats.custom.get("_run", {}) if stats.custom else {}
+        results = results_of(stats)
         failed = [host for host, number in stats.failures.items() if number]
         away = [host for host, number in stats.dark.items() if number]
         self._print(self.report.end(now, stats.processed, failed, away, results))
+
+
+def results_of(stats: Any) -> dict[str, Any]:
+    """What the playbooks have returned by set_stats."""
+    return dict((stats.custom or {}).get("_run", {}))
+
+
+def _with_result(callback: Any, stats: Any) -> None:
+    """The end of a run below ansible-runner, whose event, and so AWX, gets slurm_result as the results of set_stats."""
+    result = callback.report.result(time.monotonic(), results_of(stats), ended=True)
+    stats.set_custom_stats("slurm_result", result)
+    type(callback).v2_playbook_on_stats(callback, stats)
 
 
 def _plain(value: Any) -> Any:

@@ -569,11 +569,14 @@ def apply(daemon: Daemon, plan: Plan, action: str) -> tuple[list[str], list[str]
         daemon.verify(new, plan.steps, before)
     except (ConfigError, ValueError) as error:
         if isinstance(error, NotYetError) and not daemon.interruptible:
-            raise ConfigError(f"{error}. It is left running with the new files; see its log") from None
+            raise ConfigError(f"{error}. It is left running with the new files; see its log", put_back=False) from None
         outcome = roll_back(daemon, plan, action)
         daemon.resume(old, before)
-        raise ConfigError(f"{error}\n{outcome}") from None
+        raise ConfigError(f"{error}\n{outcome}", put_back=outcome == ROLLED_BACK) from None
     return sorted(before.nodes), messages
+
+
+ROLLED_BACK = "Rolled back: the old files are in force again."
 
 
 def roll_back(daemon: Daemon, plan: Plan, action: str) -> str:
@@ -592,7 +595,7 @@ def roll_back(daemon: Daemon, plan: Plan, action: str) -> str:
             daemon.act("restart", present.configuration)
         except ConfigError as error:
             return f"The old files are restored, but {daemon.name} did not start with them: {error}"
-    return "Rolled back: the old files are in force again."
+    return ROLLED_BACK
 
 
 # -- the check on nodes ----------------------------------------------------------------------------------------------

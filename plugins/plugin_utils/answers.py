@@ -245,6 +245,7 @@ COMMON: dict[str, Check] = {
     "started": _anything,
     "finished": _anything,
     "results_file": _line,
+    "put_back": _truth,  # a module that has failed has restored what it had changed
 }
 """The keys that any module may return, or Ansible in its place. `msg` of some modules is not a text."""
 

@@ -4,7 +4,8 @@
 """The lines that a run of a playbook shows to people, from what happens in it.
 
 Callback `progress` tells a `RunReport` what happens, with the time in seconds, and prints the lines that it returns.
-All texts may come from hosts: they are made visible here.
+Callback `result` prints nothing, and hands out `RunReport.result` to programs (docs/design/runner.md). All texts may
+come from hosts: they are made visible here.
 """
 
 from __future__ import annotations
@@ -38,6 +39,18 @@ WITHOUT_A_REASON = ("", "non-zero return code", "The command exited with a non-z
 OUTPUTS = ("stderr", "stdout", "module_stderr", "module_stdout")
 """Keys of a result with the output of a program, that which mostly says why first."""
 
+RESULT_VERSION = 1
+"""The version of the structure that `RunReport.result` returns. New keys do not change it."""
+
+ONLY_LOOK = frozenset(
+    {
+        *("assert", "fail", "debug", "pause", "meta", "set_fact", "set_stats", "add_host", "group_by", "include_role"),
+        *("include_tasks", "validate_argument_spec", "setup", "stat", "slurp", "slurm_run"),
+        "slurm_config",  # it says so with put_back if it fails after it has written
+    }
+)
+"""Modules that have changed nothing on the hosts of the cluster if they fail. Those in _info and _facts are others."""
+
 HIDDEN = "(hidden, since the task has no_log)"
 
 
@@ -62,6 +75,20 @@ class Stage:
     """Hosts, in the order of their changes."""
     lost: set[str] = field(default_factory=set)
     """Hosts that failed or could not be reached."""
+    may_change: bool = False
+    """Whether a task has begun that can change a host."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task that has failed on a host, or found it unreachable."""
+
+    stage: str
+    host: str
+    task: str
+    message: str
+    put_back: bool
+    """Whether the module has restored what it had changed."""
 
 
 @dataclass
@@ -140,6 +167,12 @@ def reason(result: Mapping[str, Any]) -> str:
     return visible(without_passwords(_message(result)))
 
 
+def may_change(action: str) -> bool:
+    """Whether a module can have changed a host of the cluster when it fails or is killed."""
+    name = action.rpartition(".")[2]
+    return name not in ONLY_LOOK and not name.endswith(("_info", "_facts"))
+
+
 def item_label(item: Mapping[str, Any]) -> str:
     """An item of a loop as messages name it."""
     if item.get("_ansible_no_log") or "censored" in item:
@@ -167,14 +200,28 @@ class RunReport:
         """Why items of a loop have failed, by task and host."""
         self.order: dict[str, int] = {}
         self.lost: set[str] = set()
-        self.failures: list[tuple[str, str, str, str]] = []
-        """Stage, host, task and reason of the failures that counted when they happened."""
+        self.away: set[str] = set()
+        """Those of `lost` that could not be reached."""
+        self.failures: list[Failure] = []
+        """The failures that counted when they happened."""
+        self.left = False
+        """Whether a task that failed may have left a change."""
+        self.playbook = ""
+        self.planned: dict[str, str] = {}
+        """The names of all plays of the playbook, by key."""
+        self.percent = 0
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
-    def begin_stage(self, name: str, hosts: Sequence[str], now: float) -> list[Line]:
+    def plan(self, playbook: str, stages: Mapping[str, str]) -> None:
+        """The run begins: its playbook, and the names of all plays by key."""
+        self.playbook, self.planned = playbook, {key: visible(name) for key, name in stages.items()}
+
+    def begin_stage(self, name: str, hosts: Sequence[str], now: float, key: str = "") -> list[Line]:
         """A play begins, and the one before it has ended."""
         lines = self.end_stage(now)
+        if key in self.planned:
+            self.percent = max(self.percent, 100 * [*self.planned].index(key) // len(self.planned))
         self.stage = Stage(visible(name), [*hosts], now)
         for host in hosts:
             self.order.setdefault(host, len(self.order))
@@ -195,10 +242,23 @@ class RunReport:
         done = len([host for host in stage.hosts if host not in self.lost])
         return [*lines, self._row(kind, word, now - stage.begun, done, len(stage.hosts), text)]
 
-    def begin_task(self, key: str, name: str, host: str, now: float, waits: bool = False) -> list[Line]:
-        """A host begins a task. `waits`: it waits for a person, or for a time, which is said at once."""
+    def begin_task(
+        self, key: str, name: str, host: str, now: float, *, waits: bool = False, changing: bool = False
+    ) -> list[Line]:
+        """A host begins a task.
+
+        Args:
+            key: the task.
+            name: its name.
+            host: the host.
+            now: the time.
+            waits: whether it waits for a person, or for a time, which is said at once.
+            changing: whether it can change the host.
+        """
         if self.stage and host not in self.stage.hosts:
             self.stage.hosts.append(host)
+        if self.stage:
+            self.stage.may_change |= changing
         self.order.setdefault(host, len(self.order))
         first = key not in self.work
         work = self.work.setdefault(key, Work(visible(name), now))
@@ -244,14 +304,20 @@ class RunReport:
             result: what the module returned.
             now: the time.
             more: `kind`, which is `failed` or `unreachable`, or `ignored` or `rescued` if the playbook goes on;
-                `delegate` and `address`, other names of the host in messages.
+                `delegate` and `address`, other names of the host in messages; `changing`, whether it can have changed
+                the host.
         """
         kind, text = str(more.get("kind", "failed")), "\n".join(self.items.pop((key, host), ())) or reason(result)
         if kind in ("failed", "unreachable"):
             self.lost.add(host)
             if self.stage:
                 self.stage.lost.add(host)
-            self.failures.append((self.stage.name if self.stage else "", host, visible(name), text))
+            if kind == "unreachable":
+                self.away.add(host)
+            stage = self.stage.name if self.stage else ""
+            put_back = result.get("put_back")
+            self.left |= put_back is False or (not put_back and bool(result.get("changed") or more.get("changing")))
+            self.failures.append(Failure(stage, host, visible(name), text, put_back is True))
         lines = self.end_task(key, host, now)
         delegate = str(more.get("delegate") or "")
         alike = text
@@ -292,7 +358,10 @@ class RunReport:
         self.notes.setdefault(group, note).hosts[host] = text
 
     def _hosts(self, names: Iterable[str]) -> str:
-        return hostlist(sorted(names, key=lambda name: (self.order.get(name, len(self.order)), name)))
+        return hostlist(self._ordered(names))
+
+    def _ordered(self, names: Iterable[str]) -> list[str]:
+        return sorted(names, key=lambda name: (self.order.get(name, len(self.order)), name))
 
     def _row(self, kind: str, word: str, seconds: float, done: int, hosts: int, text: str) -> Line:
         return Line(kind, f"{word:<8} {clock(seconds):>6}  {f'{done} of {hosts}':<10}  {text}")
@@ -348,10 +417,7 @@ class RunReport:
         counted = everybody - {"localhost"} or everybody
         broken, away = {*failed}, {*unreachable}
         lines: list[Line] = []
-        changed: dict[str, dict[str, None]] = {}
-        for stage in self.stages:
-            if stage.changed:
-                changed.setdefault(stage.name, {}).update(stage.changed)
+        changed = self._changed()
         took, number = clock(now - self.begun), f"{len(counted)} host{'' if len(counted) == 1 else 's'}"
         if not everybody:
             lines.append(Line("waits", f"No task ran on a host ({took})."))
@@ -365,38 +431,101 @@ class RunReport:
             lines.append(Line("ok", f"Nothing to change on {number} ({took})."))
         else:
             lines.append(Line("note", f"Nothing was changed on {number} ({took})."))
-        lines += [Line("waits", text) for text in waiting(results)]
+        lines += [Line("waits", f"{why}: {what}.") for why, what in waiting(results)]
         if broken:
             lines.append(Line("failed", f"Failed: {self._hosts(broken)}."))
         if away:
             lines.append(Line("failed", f"Not reached: {self._hosts(away)}."))
-        first = next((failure for failure in self.failures if failure[1] in broken | away), None)
+        first = next((failure for failure in self.failures if failure.host in broken | away), None)
         if first:
-            stage_name, host, task, why = first
-            text = short(" ".join(why.split()), FIRST)
-            lines.append(Line("failed", f"Failed first, on {visible(host)} in {stage_name}: {task}: {text}"))
+            text = short(" ".join(first.message.split()), FIRST)
+            lines.append(
+                Line("failed", f"Failed first, on {visible(first.host)} in {first.stage}: {first.task}: {text}")
+            )
         return lines
 
+    def _changed(self) -> dict[str, dict[str, None]]:
+        """The hosts that each stage has changed, the one that goes on included."""
+        changed: dict[str, dict[str, None]] = {}
+        for stage in self._stages():
+            if stage.changed:
+                changed.setdefault(stage.name, {}).update(stage.changed)
+        return changed
 
-def waiting(results: Mapping[str, Any]) -> list[str]:
-    """What the results of playbooks (docs/admin/stability.md) say of things that still wait, a line for each."""
-    lines = []
+    def _stages(self) -> list[Stage]:
+        return [*self.stages, self.stage] if self.stage else self.stages
+
+    def state(self, ended: bool) -> str:
+        """What the run leaves; before its end, what it would leave if it were killed now.
+
+        Callback `result` asks after each event, so this takes no time for each host.
+        """
+        changed = any(stage.changed for stage in self._stages())
+        if ended and not self.lost:
+            return "changed" if changed else "ok"
+        open_ended = not ended and self.stage is not None and self.stage.may_change
+        if (changed or open_ended or self.left) and not self.check_mode:
+            return "to be repaired by the next run"
+        put_back = self.failures and all(failure.put_back for failure in self.failures)
+        return "failed and put back" if put_back else "failed before a change"
+
+    def result(self, now: float, results: Mapping[str, Any], ended: bool) -> dict[str, Any]:
+        """The result of the run for programs, `slurm_result` (docs/admin/runner.md), also before its end."""
+        changed = self._changed()
+        touched = {host for on in changed.values() for host in on}
+        return {
+            "version": RESULT_VERSION,
+            "playbook": self.playbook,
+            "check": self.check_mode,
+            "state": self.state(ended),
+            "ended": ended,
+            "seconds": round(now - self.begun, 1),
+            "progress": {
+                "percent": 100 if ended and not self.lost else self.percent,
+                "stage": self.stage.name if self.stage and not ended else "",
+                "stages": [*self.planned.values()],
+            },
+            "hosts": {visible(host): self._host_state(host, touched) for host in self.order},
+            "changes": [{"stage": stage, "hosts": [*map(visible, self._ordered(on))]} for stage, on in changed.items()],
+            "waiting": [{"what": what, "why": why} for why, what in waiting(results)],
+            "failed": [
+                {
+                    "stage": failure.stage,
+                    "host": visible(failure.host),
+                    "task": failure.task,
+                    "message": failure.message,
+                }
+                for failure in self.failures
+            ],
+        }
+
+    def _host_state(self, host: str, touched: set[str]) -> str:
+        if host in self.lost:
+            return "unreachable" if host in self.away else "failed"
+        return "changed" if host in touched else "ok"
+
+
+def waiting(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Why something still waits, and what, by the results of playbooks (docs/admin/stability.md)."""
+    found: list[tuple[str, str]] = []
     validation = results.get("slurm_validation")
     if isinstance(validation, Mapping):
-        lines += [
-            f"Jobs of the validation that {title}: {count}."
+        found += [
+            (f"Jobs of the validation that {title}", str(count))
             for word, title in (("failed", "failed"), ("waiting", "wait"))
             if (count := validation.get(word))
         ]
     rolling = results.get("slurm_rolling")
     if isinstance(rolling, Mapping):
-        for word, title in (("failed", "Nodes that stay drained"), ("left", "Nodes that wait for the next run")):
-            if names := rolling.get(word):
-                lines.append(f"{title}: {_names(names)}.")
+        found += [
+            (title, _names(names))
+            for word, title in (("failed", "Nodes that stay drained"), ("left", "Nodes that wait for the next run"))
+            if (names := rolling.get(word))
+        ]
     removal = results.get("slurm_removal")
     if isinstance(removal, Mapping) and removal.get("not_cleaned"):
-        lines.append(f"Removed, and not cleaned: {_names(removal['not_cleaned'])}.")
-    return [visible(line) for line in lines]
+        found.append(("Removed, and not cleaned", _names(removal["not_cleaned"])))
+    return [(why, visible(what)) for why, what in found]
 
 
 def _names(value: Any) -> str:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,11 +20,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import testinfra
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 ROOT = Path(__file__).parents[2]
+
+RESULT_SCHEMA = json.loads((ROOT / "runner/result.schema.json").read_text())
 
 NAMESPACES = """
 import ctypes, os
@@ -36,7 +40,7 @@ for cpu in sorted(os.sched_getaffinity(0)):
 """Makes mount namespaces on each CPU. Linux 6.18 numbers them by CPU, in blocks of 4096, and refuses to mount one that
 has a lower number than that of the process, as those of jobs can have if a container was just made."""
 
-# The directory for the sockets of connections that are kept open: a short path, since its length is limited.
+# The directory for results, and sockets of connections that are kept open: a short path, since its length is limited.
 SOCKETS = tempfile.TemporaryDirectory(prefix="lab-")
 
 
@@ -54,16 +58,23 @@ def container(host: str) -> str:
 class Run:
     """The result of a run of ansible-playbook. Its fields follow from `events`, the lines of the jsonl callback.
 
-    rc: the exit status; a negative number is the signal that ended the run. output: stdout and stderr.
+    rc: the exit status; a negative number is the signal that ended the run. output: stdout and stderr. artifacts: what
+    callback `result` has written, if the run had begun.
     """
 
     rc: int
     output: str
+    artifacts: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
         """The callback's events, in order."""
         return [json.loads(line) for line in self.output.splitlines() if line.startswith('{"_event"')]
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The result of the run for programs (docs/admin/runner.md)."""
+        return dict(self.artifacts["slurm_result"])
 
     @property
     def results(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -109,6 +120,7 @@ class LiveRun:
     """A run of ansible-playbook in the background of the test."""
 
     process: subprocess.Popen[str]
+    file: Path
     lines: list[str] = field(default_factory=list)
 
     def tasks(self) -> Iterator[str]:
@@ -138,12 +150,32 @@ class LiveRun:
         """Let the run end by itself."""
         for _task in self.tasks():
             pass
-        return Run(self.process.wait(), "".join(self.lines))
+        run = Run(self.process.wait(), "".join(self.lines))
+        if self.file.exists():
+            run.artifacts = json.loads(self.file.read_text())
+            self.file.unlink()
+            jsonschema.validate(run.artifacts, RESULT_SCHEMA)
+            _compare(run)
+        return run
 
     def kill(self) -> Run:
         """End the run at once, with all of its processes and without any clean-up, as a lost machine would."""
         os.killpg(self.process.pid, signal.SIGKILL)
         return self.finish()
+
+
+def _compare(run: Run) -> None:
+    """Each run of each scenario shows that its result says what its events say."""
+    result, stats = run.result, run.stats
+    if not stats:
+        return
+    lost = {host for host, counts in stats.items() if counts["failures"] or counts["unreachable"]}
+    named = {host for host, state in result["hosts"].items() if state in ("failed", "unreachable")}
+    assert result["ended"] is True
+    assert named == lost, f"the result names {named}, the recap {lost}"
+    assert {failure["host"] for failure in result["failed"]} == lost
+    assert {host for change in result["changes"] for host in change["hosts"]} <= {*run.changed}
+    assert run.rc or not run.changed or result["state"] == "changed"
 
 
 @dataclass(frozen=True)
@@ -287,6 +319,7 @@ class Lab:
         It prints one event per line. `arguments` are options of ansible-playbook, such as `--diff`. `before` is a
         command that runs it.
         """
+        file = Path(SOCKETS.name, f"result-{uuid.uuid4()}.json")
         process = subprocess.Popen(
             [
                 *before,
@@ -300,6 +333,7 @@ class Lab:
             | {
                 "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl",
                 "ANSIBLE_NOCOLOR": "1",
+                "GPUCLUSTER_SLURM_RESULT": str(file),
                 "ANSIBLE_FORCE_COLOR": "0",  # molecule switches colours on
             },
             stdout=subprocess.PIPE,
@@ -307,7 +341,7 @@ class Lab:
             text=True,
             start_new_session=True,  # a process group of its own, for kill()
         )
-        return LiveRun(process)
+        return LiveRun(process, file)
 
     def playbook(self, playbook: str, *arguments: str) -> Run:
         """Run a playbook to its end, as `start` does. Whether it succeeded is in the result."""

@@ -451,7 +451,8 @@ def test_each_event_that_ansibles_callback_shows_has_a_method() -> None:
 def test_an_error_of_its_own_is_a_warning_and_the_event_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(Default, "v2_playbook_on_no_hosts_matched", lambda _self: shown.append("no hosts"))
-    fake = SimpleNamespace(lock=threading.RLock(), _display=SimpleNamespace(warning=shown.append))
+    display = SimpleNamespace(warning=shown.append)
+    fake = SimpleNamespace(lock=threading.RLock(), _display=display, NAME=CALLBACK, SILENT=False)
 
     @progress.guarded
     def v2_playbook_on_no_hosts_matched(_self: Any) -> None:

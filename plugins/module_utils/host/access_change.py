@@ -111,7 +111,8 @@ class AccessChange:
         except FileNotFoundError:
             raise UnconfirmedError(
                 f"the host has restored the previous files, since no new connection confirmed the change within "
-                f"{SECONDS} s"
+                f"{SECONDS} s",
+                put_back=True,
             ) from None
         stop_timer(UNIT)
         shutil.rmtree(confirmed, ignore_errors=True)  # the change is confirmed; the next one removes what is left

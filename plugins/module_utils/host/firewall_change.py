@@ -131,7 +131,9 @@ def confirm() -> None:
         os.rename(new_rules(), RULES)
     except FileNotFoundError:
         raise UnconfirmedError(
-            f"the host has restored the previous rules, since no new connection confirmed the change within {SECONDS} s"
+            f"the host has restored the previous rules, since no new connection confirmed the change within "
+            f"{SECONDS} s",
+            put_back=True,
         ) from None
     access_change.stop_timer(TIMER)
     keep(str(read_record(PENDING).get("plan", "")))

@@ -16,6 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_report import
     RunReport,
     clock,
     hostlist,
+    may_change,
     reason,
     waiting,
 )
@@ -265,13 +266,98 @@ def test_what_waits_is_named() -> None:
         "other": 1,
     }
     assert waiting(results) == [
-        "Jobs of the validation that wait: 2.",
-        "Nodes that stay drained: n2.",
-        "Nodes that wait for the next run: n[3-4].",
-        "Removed, and not cleaned: n1.",
+        ("Jobs of the validation that wait", "2"),
+        ("Nodes that stay drained", "n2"),
+        ("Nodes that wait for the next run", "n[3-4]"),
+        ("Removed, and not cleaned", "n1"),
     ]
+    assert last(begun(), results=results)[1:] == [f"{why}: {what}." for why, what in waiting(results)]
     assert waiting({"slurm_validation": {"passed": 3, "failed": 0, "waiting": 0}}) == []
     assert waiting({"slurm_validation": "x", "slurm_rolling": None, "slurm_removal": []}) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "failure", "check", "ended", "state"),
+    [
+        (False, None, False, True, "ok"),
+        (True, None, False, True, "changed"),
+        (True, None, True, True, "changed"),
+        (False, {"msg": "no"}, False, True, "failed before a change"),
+        (True, {"msg": "no"}, True, True, "failed before a change"),
+        (True, {"msg": "no"}, False, True, "to be repaired by the next run"),
+        (False, {"msg": "no", "put_back": True}, False, True, "failed and put back"),
+        (True, {"msg": "no", "put_back": True}, False, True, "to be repaired by the next run"),
+        (False, None, False, False, "failed before a change"),
+        (True, None, False, False, "to be repaired by the next run"),
+    ],
+)
+def test_the_state_says_what_a_run_leaves(changed: bool, failure: Any, check: bool, ended: bool, state: str) -> None:
+    report = begun(check_mode=check)
+    report.begin_task("1", "Install", "n1", 1)
+    report.end_task("1", "n1", 2, changed=changed)
+    if failure:
+        report.fail("2", "Configure", "head", failure, 3)
+    assert report.state(ended) == state
+
+
+@pytest.mark.parametrize(
+    ("action", "result", "state"),
+    [
+        ("ansible.builtin.assert", {}, "failed before a change"),
+        ("gpucluster.slurm.slurm_host_facts", {}, "failed before a change"),
+        ("gpucluster.slurm.slurm_config", {}, "failed before a change"),
+        ("gpucluster.slurm.slurm_config", {"put_back": False}, "to be repaired by the next run"),
+        ("gpucluster.slurm.slurm_config", {"put_back": True}, "failed and put back"),
+        ("gpucluster.slurm.slurm_packages", {}, "to be repaired by the next run"),
+        ("ansible.builtin.command", {"changed": True}, "to be repaired by the next run"),
+    ],
+)
+def test_a_task_that_fails_in_the_middle_may_have_left_something(action: str, result: Any, state: str) -> None:
+    report = begun()
+    report.begin_task("1", "Work", "n1", 1, changing=may_change(action))
+    before = "to be repaired by the next run" if may_change(action) else "failed before a change"
+    assert report.state(ended=False) == before
+    report.fail("1", "Work", "n1", {"msg": "no", **result}, 2, changing=may_change(action))
+    report.end_stage(3)
+    assert report.state(ended=True) == state
+
+
+def test_a_failure_that_is_ignored_is_no_failure_of_the_run() -> None:
+    report = begun()
+    report.fail("1", "Try", "n1", {"msg": "no"}, 1, kind="ignored")
+    assert (report.state(ended=True), report.result(2, {}, ended=True)["failed"]) == ("ok", [])
+
+
+def test_the_result_of_a_run_for_programs() -> None:
+    report = RunReport(0, 30)
+    report.plan("site", {"a": "Facts", "b": "Servers", "c": "Nodes\x1b", "d": "End"})
+    percents = []
+    for key, name in report.planned.items():
+        report.begin_stage(name, ALL, 1, key)
+        percents.append(report.result(1, {}, ended=False)["progress"]["percent"])
+    assert percents == [0, 25, 50, 75]
+    report.begin_stage("Nodes", ["n1"], 1, "c")  # another batch of an earlier play
+    report.begin_task("1", "Install", "n1", 1)
+    report.end_task("1", "n1", 2, changed=True)
+    report.fail("2", "Reach", "n2", {"msg": "gone"}, 3, kind="unreachable")
+    report.fail("2", "Reach", "n3", {"msg": "broken"}, 3)
+    report.end_stage(4)
+    assert report.result(4.26, {"slurm_removal": {"not_cleaned": ["n4"]}}, ended=True) == {
+        "version": 1,
+        "playbook": "site",
+        "check": False,
+        "state": "to be repaired by the next run",
+        "ended": True,
+        "seconds": 4.3,
+        "progress": {"percent": 75, "stage": "", "stages": ["Facts", "Servers", "Nodes\\x1b", "End"]},
+        "hosts": {"head": "ok", "n1": "changed", "n2": "unreachable", "n3": "failed", "n4": "ok"},
+        "changes": [{"stage": "Nodes", "hosts": ["n1"]}],
+        "waiting": [{"what": "n4", "why": "Removed, and not cleaned"}],
+        "failed": [
+            {"stage": "Nodes", "host": "n2", "task": "Reach", "message": "gone"},
+            {"stage": "Nodes", "host": "n3", "task": "Reach", "message": "broken"},
+        ],
+    }
 
 
 ANY = st.recursive(
