@@ -62,6 +62,7 @@ def start(program: Path, data: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+@pytest.mark.rare  # minutes; each run of each scenario is compared with the schema
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
 def test_each_playbook_has_a_result(lab: Lab, playbook: str) -> None:
     """Without the options that some of them require, and in check mode. Lab.playbook compares it with the schema."""
@@ -84,6 +85,7 @@ def test_the_program_of_the_documentation(lab: Lab, tmp_path: Path, program: Pat
     assert output.splitlines()[-2:] == ["site: ok", "ansible-runner: successful"]
 
 
+@pytest.mark.rare  # scenario default cancels runs
 def test_the_program_ends_a_run(lab: Lab, tmp_path: Path, program: Path) -> None:
     """The next run gets the run lock of the one that has ended."""
     data = data_directory(lab, tmp_path / "data")
@@ -104,6 +106,7 @@ def test_the_program_ends_a_run(lab: Lab, tmp_path: Path, program: Path) -> None
     assert (again.rc, again.result["state"]) == (0, "ok")
 
 
+@pytest.mark.rare  # test_config.py has the same way back
 def test_a_change_that_slurmctld_does_not_survive_is_put_back(lab: Lab, tmp_path: Path) -> None:
     """Only the real slurmctld finds that the directory is missing (test_config.py)."""
     cluster = {**lab.cluster, "slurm_conf": {"JobCompType": "jobcomp/filetxt", "JobCompLoc": "/nowhere/log"}}
@@ -116,6 +119,7 @@ def test_a_change_that_slurmctld_does_not_survive_is_put_back(lab: Lab, tmp_path
     assert (again.rc, again.result["state"]) == (0, "ok")
 
 
+@pytest.mark.rare  # two runs; unit tests have the same with small playbooks
 def test_two_clusters_in_one_process(lab: Lab, tmp_path: Path) -> None:
     """The same host stands in for the second cluster, in check mode and with another policy of jobs."""
     other = with_cluster(lab, tmp_path, {**lab.cluster, "slurm_conf": {"KillWait": 77}})
@@ -132,6 +136,7 @@ def test_two_clusters_in_one_process(lab: Lab, tmp_path: Path) -> None:
     assert [change["hosts"] for change in second["changes"]] == [["single"]] * len(second["changes"])
 
 
+@pytest.mark.rare  # as above
 def test_through_a_pipe(lab: Lab, tmp_path: Path) -> None:
     data, runner = data_directory(lab, tmp_path / "data"), BIN / "ansible-runner"
     command = (
