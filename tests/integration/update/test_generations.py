@@ -3,13 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A cluster of an older version of the collection: this version restarts nothing, and the site accepts its defaults.
 
-The older version is the last release (tests/tools/older_version.py). The tests run in this order. The GPUs are device nodes without a driver, and nodes reboot as in reboots.py.
+The older version is the last release (tests/tools/older_version.py). The tests run in this order. The GPUs are device
+nodes without a driver, and nodes reboot as in reboots.py.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
-import runpy
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,8 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.state_version import FILE, VERSION
 from lab import ROOT, Lab, Run, container, podman, with_cluster
 from reboots import wait_for_reboot, write_stand_ins
+
+sys.path.append(str(ROOT / "tests/tools"))
 
 CONTROLLER = "upd-ctl"
 NODES = ("upd-node1", "upd-node2")
@@ -38,7 +42,8 @@ def daemons(lab: Lab) -> dict[str, str]:
 
 def records(lab: Lab) -> str:
     """What slurmdbd has of jobs that have ended, of users and of their accounts."""
-    jobs = "sacct -a -X -n -P --state=CD --starttime=now-1days --endtime=now -o JobID,User,Account,State,Start,End,AllocTRES"
+    columns = "JobID,User,Account,State,Start,End,AllocTRES"
+    jobs = f"sacct -a -X -n -P --state=CD --starttime=now-1days --endtime=now -o {columns}"
     associations = "sacctmgr -n -P show associations format=Cluster,Account,User,Fairshare,DefaultQOS,ID"
     return str(lab.command(CONTROLLER, f"timeout 60 {jobs} | sort; timeout 60 {associations} | sort"))
 
@@ -53,9 +58,9 @@ def changed_files(run: Run) -> set[str]:
 
 def named_files() -> set[str]:
     """The files of which the upgrade notes say that the first run of this version changes them."""
-    last_release = runpy.run_path(str(ROOT / "tests/tools/older_version.py"))["last_release"]
-    step = runpy.run_path(str(ROOT / "tests/tools/upgrade_notes.py"))["step"]
-    entries = [entry for notes in step(ROOT, last_release(ROOT)).values() for entry in notes.get("first_run", ())]
+    older, notes = map(importlib.import_module, ("older_version", "upgrade_notes"))
+    versions = notes.step(ROOT, older.last_release(ROOT)).values()
+    entries = [entry for version in versions for entry in version.get("first_run", ())]
     return {path for entry in entries for path in re.findall(r"``(/[^`]+)``", entry)}
 
 
@@ -146,7 +151,7 @@ def test_a_cluster_of_a_newer_version_is_refused_before_anything_changes(lab: La
     """One node that a newer version has reached stops the run for all hosts."""
     assert {lab.command(host, f"cat {FILE}") for host in HOSTS} == {str(VERSION)}
     before, node = daemons(lab), NODES[1]
-    lab.command(node, f"echo {VERSION + 1} >{FILE}; rm /usr/local/sbin/slurm-health")
+    lab.command(node, f"echo {VERSION + 1} >{FILE}; rm -f /usr/local/sbin/slurm-health")
     try:
         run = lab.playbook("site", "--skip-tags=validate", *(["--check"] if check else []))
         assert run.rc != 0
