@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import deprecated_names
 from generated_files import run
 
 ROOT = Path(__file__).parents[2]
@@ -37,12 +38,13 @@ SECTIONS = {
 
 HEAD = """# Upgrade notes
 
-<!-- `make release` writes this page from the changelog -->
+<!-- `make docs` writes this page from changelogs/changelog.yaml and cluster/deprecated_names.py -->
 
 What to know before [a newer version of the collection](new-version.md) runs on a cluster. Read the
 notes of each version after yours.
 """
 NONE = "There is no release yet."
+NO_OLD_NAMES = "No key of the cluster file and no variable has got another name."
 UNRELEASED = "Not released"
 
 Notes = Mapping[str, list[str]]
@@ -133,7 +135,8 @@ def text(versions: Mapping[str, Notes]) -> str:
 
 def page(root: Path) -> str:
     """The page about all releases."""
-    return f"{HEAD}\n{text(released(root)) or f'{NONE}{chr(10)}'}"
+    old = "\n".join(deprecated_names.table(deprecated_names.OLD_NAMES)) or NO_OLD_NAMES
+    return "\n".join([HEAD, text(released(root)) or f"{NONE}\n", f"## Old names\n\n{old}\n"])
 
 
 def main(words: list[str]) -> None:

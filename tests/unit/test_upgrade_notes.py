@@ -75,15 +75,16 @@ def test_before_the_first_release_no_version_is_allowed(notes: Any, tmp_path: Pa
     assert notes.step(tmp_path) == {"Not released": {}}
     with pytest.raises(notes.VersionError, match="allowed: nothing, since there is no release yet"):
         notes.step(tmp_path, "0.1.0")
-    assert notes.page(tmp_path).endswith("There is no release yet.\n")
+    assert "There is no release yet.\n\n## Old names\n" in notes.page(tmp_path)
 
 
 def test_the_page_has_all_releases_in_markdown(notes: Any, root: Path) -> None:
     text = notes.page(root)
-    assert text.endswith(
+    assert (
         "## 0.10.0\n\n### What the first run changes\n\n- `/etc/b` - is written.\n\n"
-        "## 0.2.0\n\n### To do before the first run\n\n- `old` is refused.\n\n### Deprecated\n\n- `older` goes.\n"
-    )
+        "## 0.2.0\n\n### To do before the first run\n\n- `old` is refused.\n\n### Deprecated\n\n- `older` goes.\n\n"
+        "## Old names\n"
+    ) in text
     assert "A feature." not in text
     assert "A fault." not in text
 
