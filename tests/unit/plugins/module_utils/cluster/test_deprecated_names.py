@@ -33,8 +33,12 @@ WARNS = "since 0.3.0, and the old name is refused from 0.4.0 on"
 
 @pytest.mark.parametrize("version", ["0.2.0", "0.3.0", "0.3.9"])
 def test_old_keys_work_and_warn_for_a_minor_release(version: str) -> None:
-    data = {"name": "x", "master": "head", "nodes": [{"hosts": "a", "hardware": "m"}, {"hosts": "b", "type": "m"}]}
-    data["hardware"] = {"m": {"cpus": {"number": 2}}}
+    data = {
+        "name": "x",
+        "master": "head",
+        "nodes": [{"hosts": "a", "hardware": "m"}, {"hosts": "b", "type": "m"}],
+        "hardware": {"m": {"cpus": {"number": 2}}},
+    }
     found = with_new_names(data, version, NAMES)
     assert found.data == {
         "name": "x",
