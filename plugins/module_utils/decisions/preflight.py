@@ -113,6 +113,8 @@ def variable_errors(host: RunHost) -> list[str]:
 
 def old_names(host: RunHost) -> tuple[list[str], list[str]]:
     """Warnings and errors about old names of variables."""
+    if not deprecated_names.OLD_NAMES:
+        return [], []
     hosts = {name: host.of(name) for name in host.members("slurm_cluster")}
     version = deprecated_names.collection_version()
     warnings, errors = deprecated_names.variable_findings(hosts, version, deprecated_names.OLD_NAMES)
