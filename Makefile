@@ -128,7 +128,7 @@ unit: $(ready) ## run the unit tests, with each environment
 	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit -m "$${TEST_MARKS:-$$choice}" || status=1; \
 	  choice='not rare and not once'; done; exit $$status
 
-doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of defaults, causes, failures and alerts, the dashboards
+doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of defaults, causes, failures and alerts, the dashboards, the upgrade notes
 	antsibull-changelog lint
 	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
 	python tests/tools/key_files.py --check
@@ -139,6 +139,7 @@ doc-lint: $(ready) ## check the changelog, the documentation of plugins and role
 	python tests/tools/failures_page.py --check
 	python tests/tools/alerts_page.py --check
 	python tests/tools/dashboards.py --check
+	python tests/tools/upgrade_notes.py --check
 
 # One cluster from bare hosts is enough to show that the collection runs on the newest ansible-core as well. That of the
 # guide needs few runs, which take a quarter longer with a Python of pyenv.
@@ -170,6 +171,9 @@ $(device-root): tests/device/build | $(ready)
 release: $(ready) ## make a release of VERSION=1.2.3 REPOSITORY=https://...: commit, tag and files; nothing is pushed
 	@tests/tools/release "$(VERSION)" "$(REPOSITORY)"
 
+upgrade-notes: $(ready) ## print what to know for the step FROM=1.2.3 TO=1.3.0; without TO, what is not released yet
+	@python tests/tools/upgrade_notes.py "$(FROM)" "$(TO)"
+
 docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of defaults, causes, failures and alerts, and the dashboards
 	python tests/tools/key_files.py
 	tests/tools/role_tables
@@ -179,6 +183,7 @@ docs: $(ready) ## write what follows from the keys of the cluster file, the tabl
 	python tests/tools/failures_page.py
 	python tests/tools/alerts_page.py
 	python tests/tools/dashboards.py
+	python tests/tools/upgrade_notes.py
 
 benchmark: $(ready) ## measure site.yml, 10,000 nodes and 10,000 people, as ratios (docs/design/benchmarks.md)
 	python tests/benchmark/site.py
@@ -225,4 +230,4 @@ page-pictures: $(ready) ## draw docs/report-*.png again: the page of clusters th
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device dashboard-types release docs benchmark demo picture dashboard-pictures page-pictures demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device dashboard-types release upgrade-notes docs benchmark demo picture dashboard-pictures page-pictures demo-clean

@@ -86,6 +86,7 @@ keyed_groups:
     key: inventory_hostname.split('-')[1] | default('none')
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.template import trust_as_template
 from ansible.vars.plugins import get_vars_from_path
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import job_scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import deprecated_names, job_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, PLUGIN
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     SLURM_GROUPS,
@@ -149,7 +150,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         super().parse(inventory, loader, path, cache)
         measured = hardware_file(path)
         try:
-            document = self._document(path)
+            document = self._with_new_names(self._document(path))
             others = (
                 self._measured(path, measured),
                 {name: self._people_file(path, name) for name in files(document.data)},
@@ -178,6 +179,15 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             self.set_options(direct={key: value for key, value in options.items() if key not in people})
             self._construct(cluster)
 
+    def _with_new_names(self, document: Document) -> Document:
+        """The cluster file with the new names of keys, after a warning about each old one."""
+        renamed = deprecated_names.with_new_names(
+            document.data, deprecated_names.collection_version(), deprecated_names.OLD_NAMES
+        )
+        for key, text in renamed.warnings:
+            self.display.warning(message(f"{document.file}: {key}: {text}"))
+        return replace(document, data=renamed.data, problems=[*document.problems, *renamed.problems])
+
     def _leaving(self) -> list[str] | None:
         """The nodes that the playbook remove_nodes is to remove; None in a run of another playbook."""
         found = (self._vars or {}).get(OPTION)
@@ -190,7 +200,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         """The cluster file without these nodes, edited as the playbook would write it."""
         text = self.loader.get_text_file_contents(path).encode().decode()  # YAML's parser takes no subclass of str
         changes = edits(document.file, document.data, names)
-        return read(document.file, edited(document.file, text, changes).encode())
+        return self._with_new_names(read(document.file, edited(document.file, text, changes).encode()))
 
     def _set_aside(self, names: list[str], cluster: DeclaredCluster, path: str) -> None:
         """Put nodes that leave into a group of their own, with the variables that the cluster's hosts have."""

@@ -429,6 +429,13 @@ ansible_facts:
               elements: str
               returned: always
               sample: []
+        state_version:
+          description:
+            - The version of what this collection keeps on the host (C(/var/lib/gpucluster-slurm/version)). V(0) where
+              no version of the collection has written one.
+          type: int
+          returned: always
+          sample: 1
         cloud_init:
           description: What cloud-init would change at the next boot.
           type: dict

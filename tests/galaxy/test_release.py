@@ -154,6 +154,19 @@ def test_the_release_is_one_commit_with_a_tag_and_three_files(released: Path) ->
     assert not (released / "changelogs/fragments").exists()
 
 
+def test_the_tarball_has_the_upgrade_notes(released: Path) -> None:
+    with tarfile.open(released / f"{NAME}.tar.gz") as tar:
+        (page,) = (tar.extractfile(member) for member in tar if member.name == "docs/admin/upgrade-notes.md")
+        text = page.read().decode() if page else ""
+    assert "\n## 1.0.0\n\n### To do before the first run\n" in text
+    assert "\n### What the first run changes\n" in text
+    assert "- `/var/lib/gpucluster-slurm/version` - on all hosts" in text
+    tool = (sys.executable, "tests/tools/upgrade_notes.py")
+    assert run(*tool, "--check", cwd=released).returncode == 0
+    assert run(*tool, "", "1.0.0", cwd=released).stdout in text
+    assert run(*tool, "1.0.0", "", cwd=released).stdout == "## Not released\n\nNothing to do.\n"
+
+
 def test_the_files_that_it_writes_pass_the_linters(released: Path) -> None:
     linted = run("yamllint", "--strict", "changelogs", "galaxy.yml", cwd=released)
     assert (linted.returncode, linted.stdout) == (0, "")

@@ -98,6 +98,7 @@ def honest(name: str) -> dict[str, Any]:
         "scripts": {},
         "part": "",
         "clusters": {"found": [], "daemons": []},
+        "state_version": 0,
         "cloud_init": {"writes_hosts": "", "own_name": False},
         "ufw": None,
         "profiles": {},

@@ -378,5 +378,6 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
         "/var/lib/gpucluster-slurm/rolling.json",
         "/var/lib/gpucluster-slurm/serial",
         "/var/lib/gpucluster-slurm/storage",
+        "/var/lib/gpucluster-slurm/version",
     }
     assert used - files - listed == set()

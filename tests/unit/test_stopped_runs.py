@@ -205,6 +205,20 @@ def test_a_host_of_another_cluster_stops_the_run_for_all_hosts(tmp_path: Path) -
         assert not there.asked(name, "slurm_packages") + there.asked(name, "slurm_run")
 
 
+@pytest.mark.parametrize("playbook", ["site", "warm_up", "restore"])
+def test_hosts_that_a_newer_collection_has_changed_stop_the_run(tmp_path: Path, playbook: str) -> None:
+    """Nothing is touched, also not on the hosts that the newer collection has not reached."""
+    hosts = standing(["head", "n1", "n2", "n3"])
+    for name in ("head", "n1"):
+        hosts[name]["slurm_host_facts"]["ansible_facts"]["slurm_host"]["state_version"] = 1000
+    there = Hosts(tmp_path / "site", cluster(), hosts)
+    run = there.run(f"gpucluster.slurm.{playbook}")
+    assert run.returncode != 0
+    assert ": found 1000, allowed: up to 1" in run.stdout
+    for name in hosts:
+        assert not there.asked(name, "slurm_packages") + there.asked(name, "slurm_run")
+
+
 def test_a_missing_program_stops_the_run_before_any_change(tmp_path: Path) -> None:
     hosts = standing(["head", "n1", "n2", "n3"])
     for name in ("n1", "n2"):

@@ -33,6 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.questions import asked_controllers
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.state_version import newer_state_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import directory_hosts
 
@@ -72,7 +73,11 @@ def compare(host: RunHost) -> HostComparison:
     answers = all_answers(host)
     host = host.extended(__slurm_run={"serving_controller": serving_of(host, answers)})
     order = releases(host, answers)
-    stop = other_cluster(host, answers) or unreached_controller(host) or serving_releases(host, order)
+    stop = (
+        "\n".join(stop_lines(host, facts_by_host(answers)))
+        or unreached_controller(host)
+        or serving_releases(host, order)
+    )
     stop = stop or ("" if host.get("__slurm_rotates") else munge.switch_objection(host))
     refused = refusals(host, answers, order)
     suitable = {name: answer for name, answer in answers.items() if name not in refused}
@@ -109,9 +114,14 @@ def all_answers(host: RunHost) -> dict[str, Answer]:
     return {name: answer for name, answer in found.items() if answer is not None}
 
 
+def facts_by_host(answers: Mapping[str, Answer]) -> dict[str, Any]:
+    """The fact `slurm_host` of all hosts, by host."""
+    return {host: answer["ansible_facts"]["slurm_host"] for host, answer in answers.items()}
+
+
 def facts_of(answers: Mapping[str, Answer], name: str) -> dict[str, Any]:
-    """One fact of all hosts, by host."""
-    return {host: answer["ansible_facts"]["slurm_host"][name] for host, answer in answers.items()}
+    """One part of it of all hosts, by host."""
+    return {host: fact[name] for host, fact in facts_by_host(answers).items()}
 
 
 def unreached(host: RunHost) -> list[str]:
@@ -125,41 +135,40 @@ def left_out(host: RunHost) -> list[str]:
     return [f"Hosts that were not reached are left out of this run: {fold(away)}"] if away else []
 
 
-def other_cluster(host: RunHost, answers: Mapping[str, Answer]) -> str:
-    """Why the run must not touch these hosts: they belong to another cluster.
+def stop_lines(host: RunHost, found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Why the run must touch none of its hosts: some belong to another cluster, or are those of a newer collection.
 
-    Such a host would lose its munge key and its configuration. The run stops for all hosts: with the wrong cluster
-    file, the others would get the key and the names of a cluster that they do not belong to.
+    A host of another cluster would lose its munge key and its configuration. The run stops for all hosts: with the
+    wrong cluster file, the others would get the key and the names of a cluster that they do not belong to.
+
+    Args:
+        host: a host of the run.
+        found: the fact `slurm_host` by host.
     """
-    return "\n".join(other_cluster_lines(host, facts_of(answers, "clusters")))
-
-
-def other_cluster_lines(host: RunHost, clusters: Mapping[str, Any]) -> list[str]:
-    """The same for the fact `clusters` of these hosts."""
-    return cluster_objections(
-        clusters,
+    others = cluster_objections(
+        {name: fact["clusters"] for name, fact in found.items()},
         cluster=host["slurm_cluster_name"],
         controllers=host["slurm_controllers"],
         database=host["slurm_database"],
         state_directory=state_directory(host),
         adopted=secrets.is_known(host, secrets.MUNGE),
     )
+    return others or newer_state_lines({name: fact["state_version"] for name, fact in found.items()})
 
 
-def other_cluster_of_play(host: RunHost) -> list[str]:
+def stop_lines_of_play(host: RunHost) -> list[str]:
     """The same in playbooks without the tasks of role base, for the hosts of the play that were reached."""
     found = {}
     for name in host.play_hosts:
         facts = (host.of(name).get("__slurm_cluster_facts") or {}).get("ansible_facts") or {}
         if "slurm_host" in facts:
-            found[name] = facts["slurm_host"]["clusters"]
-    return other_cluster_lines(host, found)
+            found[name] = facts["slurm_host"]
+    return stop_lines(host, found)
 
 
 def objections_of_role(host: RunHost) -> list[str]:
     """Why a role that is used without role base refuses the host."""
-    others = other_cluster_lines(host, {host.name: host.facts["clusters"]})
-    return others or platform.objections(host)
+    return stop_lines(host, {host.name: host.facts}) or platform.objections(host)
 
 
 def serving_of(host: RunHost, answers: Mapping[str, Answer]) -> str:
@@ -330,9 +339,7 @@ def services_with_work(host: RunHost, answers: Mapping[str, Answer]) -> dict[str
         "munge": munge.hosts_with_work(host, answers),
         "controller": slurmctld.hosts_with_work(host, controllers),
         "compute": [name for name in nodes if name in compute],
-        "metrics": metrics_server.hosts_with_work(
-            host, {name: answer["ansible_facts"]["slurm_host"] for name, answer in answers.items()}
-        ),
+        "metrics": metrics_server.hosts_with_work(host, facts_by_host(answers)),
     }
 
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import deprecated_names
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_key import firewall_warning
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import script_warnings
@@ -45,6 +46,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_values import untracked_limit_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.people.messages import host_lines
 
 ROLES: Mapping[str, str] = {
     "base": "slurm_cluster",
@@ -106,7 +108,17 @@ def variable_errors(host: RunHost) -> list[str]:
     names = dict.fromkeys(name for group in ROLES.values() for name in groups.get(group, ()))
     options = {role: host.argument_options(role) for role in ROLES}
     wrong = argument_errors({name: host.of(name) for name in names}, ROLES, groups, options)
-    return wrong + model_errors(model(host), groups["all"])
+    return old_names(host)[1] + wrong + model_errors(model(host), groups["all"])
+
+
+def old_names(host: RunHost) -> tuple[list[str], list[str]]:
+    """Warnings and errors about old names of variables."""
+    if not deprecated_names.OLD_NAMES:
+        return [], []
+    hosts = {name: host.of(name) for name in host.members("slurm_cluster")}
+    version = deprecated_names.collection_version()
+    warnings, errors = deprecated_names.variable_findings(hosts, version, deprecated_names.OLD_NAMES)
+    return host_lines(warnings), host_lines(errors)
 
 
 def model(host: RunHost) -> dict[str, Any]:
@@ -276,6 +288,7 @@ def warnings(host: RunHost) -> list[str]:
 
 
 def _warnings(host: RunHost) -> Iterator[str]:
+    yield from old_names(host)[0]
     yield from suspended_warnings(host)
     yield from secret_checks.warnings(host)
     if warning := storage_warning(host["slurm_storage"], cluster_members(host), host["slurm_people"]):

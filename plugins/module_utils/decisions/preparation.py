@@ -32,6 +32,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.shared import digest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_client import wants_sackd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import state_version
 
 USERS_FILE = "/etc/sysusers.d/gpucluster-slurm.conf"
 DIRECTORIES_FILE = "/etc/tmpfiles.d/gpucluster-slurm.conf"
@@ -147,6 +148,11 @@ def wants_upkeep(host: RunHost) -> bool:
     return any(host.facts["files"].get(path) != digest(text) for path, text in upkeep.files(host).items())
 
 
+def wants_version(host: RunHost) -> bool:
+    """Whether the version of what the collection keeps on the host is to be written. A newer one stops the run."""
+    return int(host.facts["state_version"]) != state_version.VERSION
+
+
 def wants_kernel(host: RunHost) -> bool:
     """Whether settings of the kernel are too small, or their file is different."""
     wanted = kernel.kernel(host)
@@ -162,6 +168,7 @@ def is_needed(host: RunHost) -> bool:
         or wants_hosts(host)
         or wants_time(host)
         or wants_upkeep(host)
+        or wants_version(host)
         or wants_kernel(host)
     )
 
@@ -186,6 +193,7 @@ def preparation(host: RunHost) -> Preparation:
     files: list[dict[str, Any]] = [
         {"path": USERS_FILE, "content": host.shared("users_text")},
         {"path": DIRECTORIES_FILE, "content": host.shared("directories_text")},
+        {"path": state_version.FILE, "content": state_version.TEXT},
     ]
     if host.flag("base", "base_manage_hosts_file"):
         files.append({"path": "/etc/hosts", "marker": hosts_marker(host), "content": host.shared("hosts_text")})

@@ -31,6 +31,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import (
     clusters,
     dpkg,
     last_backup,
+    state_version,
     ufw,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import NVIDIA
@@ -281,6 +282,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "part": checksum(part_of(whole, marker)) if path else "",
         "other_addresses": _other_addresses(path, whole, marker, hostname),
         "clusters": clusters.find_clusters(tree, _text(tree, HOSTS), units, questions.state_directory),
+        "state_version": state_version.read(tree),
         "cloud_init": cloud_init.read_cloud_init(tree, hostname),
         "ufw": ufw.open_ports(tree),
         "profiles": _collect(questions.profiles, partial(apparmor.profile_state, tree)),

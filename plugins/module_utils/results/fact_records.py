@@ -222,6 +222,7 @@ class HostFact(TypedDict):
     part: ChecksumOrEmpty
     other_addresses: dict[Annotated[str, Pattern(r"[A-Za-z0-9._-]+", 255)], Annotated[str, Pattern(r"[0-9.]+", 15)]]
     clusters: Clusters
+    state_version: Number32
     cloud_init: CloudInit
     ufw: list[Annotated[str, Pattern(rf"any|{_PORTS}(,{_PORTS})*")]] | None
     profiles: dict[Word, Annotated[str, Pattern("loaded|missing|no userns|not loaded")]]

@@ -3,20 +3,26 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A cluster of an older version of the collection: this version restarts nothing, and the site accepts its defaults.
 
-The tests run in this order. The GPUs are device nodes without a driver, and nodes reboot as in reboots.py.
+The older version is the last release (tests/tools/older_version.py). The tests run in this order. The GPUs are device
+nodes without a driver, and nodes reboot as in reboots.py.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import Lab, Run, container, podman, with_cluster
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.state_version import FILE, VERSION
+from lab import ROOT, Lab, Run, container, podman, with_cluster
 from reboots import wait_for_reboot, write_stand_ins
+
+sys.path.append(str(ROOT / "tests/tools"))
 
 CONTROLLER = "upd-ctl"
 NODES = ("upd-node1", "upd-node2")
@@ -26,11 +32,54 @@ UNTIL = f"sh -c 'while test -e {GO}; do sleep 1; done; echo end of the step'"
 BOOT_SECONDS = 120
 
 
-def daemons(lab: Lab) -> dict[str, str]:
-    """The processes of the daemons by host, and the files that Slurm and MariaDB read."""
-    units = "systemctl show --property=Id,MainPID,ActiveState munge slurmctld slurmdbd slurmd mariadb"
-    files = "find /etc/slurm /etc/mysql -type f | sort | xargs md5sum"
-    return {host: lab.command(host, f"{units}; {files}") for host in HOSTS}
+def starts(lab: Lab) -> dict[str, str]:
+    """The starts of the daemons by host, and the processes of those that Slurm itself does not replace.
+
+    From 23.11 on, slurmctld and slurmd read their files again (scontrol reconfigure) in a new process.
+    """
+    start = "systemctl show --property=Id,InvocationID,ActiveState,ActiveEnterTimestamp"
+    process = "systemctl show --property=Id,MainPID munge slurmdbd mariadb"
+    return {host: lab.command(host, f"{start} munge slurmctld slurmdbd slurmd mariadb; {process}") for host in HOSTS}
+
+
+def processes(lab: Lab) -> dict[str, str]:
+    """The processes of slurmctld and slurmd, by host."""
+    return {host: lab.command(host, "systemctl show --property=Id,MainPID slurmctld slurmd") for host in HOSTS}
+
+
+def files_read(lab: Lab) -> dict[str, set[str]]:
+    """The files that Slurm and MariaDB read, with their checksums, by host."""
+    files = "find /etc/slurm /etc/mysql -type f | xargs md5sum"
+    return {host: {*lab.command(host, files).splitlines()} for host in HOSTS}
+
+
+def daemons(lab: Lab) -> list[Any]:
+    """All of them, which a run that changes nothing leaves as they are."""
+    return [starts(lab), processes(lab), files_read(lab)]
+
+
+def records(lab: Lab) -> str:
+    """What slurmdbd has of jobs that have ended, of users and of their accounts."""
+    columns = "JobID,User,Account,State,Start,End,AllocTRES"
+    jobs = f"sacct -a -X -n -P --state=CD --starttime=now-1days --endtime=now -o {columns}"
+    associations = "sacctmgr -n -P show associations format=Cluster,Account,User,Fairshare,DefaultQOS,ID"
+    return str(lab.command(CONTROLLER, f"timeout 60 {jobs} | sort; timeout 60 {associations} | sort"))
+
+
+def changed_files(run: Run) -> set[str]:
+    """The files that a run has changed, or would change in check mode. Each change has a diff that names its file."""
+    succeeded(run)
+    diffs = {(host, task): result.get("diff") or [] for host, task, result in run.results if result.get("changed")}
+    assert all(diffs.values()), [task for task, diff in diffs.items() if not diff]
+    return {part["after_header"] for diff in diffs.values() for part in diff}
+
+
+def named_files() -> set[str]:
+    """The files of which the upgrade notes say that the first run of this version changes them."""
+    older, notes = map(importlib.import_module, ("older_version", "upgrade_notes"))
+    versions = notes.step(ROOT, older.last_release(ROOT)).values()
+    entries = [entry for version in versions for entry in version.get("first_run", ())]
+    return {path for entry in entries for path in re.findall(r"``(/[^`]+)``", entry)}
 
 
 def shown(lab: Lab, key: str) -> str:
@@ -81,6 +130,8 @@ def succeeded(run: Run) -> None:
 def jobs_of_alice(lab: Lab) -> Iterator[str]:
     """A batch job, whose number this is, and an srun whose step started before the update."""
     lab.command(CONTROLLER, f"touch {GO}; chown alice: {GO}")
+    as_alice(lab, "srun -n1 true")
+    lab.wait_for(CONTROLLER, "timeout 60 sacct -a -X -n -o State", "COMPLETED", 60)
     job = submit(lab, "-J batch -w upd-node1 -n1", UNTIL.replace("'", '"'))
     service = "systemd-run --quiet --uid=alice --working-directory=/home/alice --unit=waiting"
     lab.command(
@@ -96,12 +147,42 @@ def jobs_run(lab: Lab) -> None:
     lab.wait_for(CONTROLLER, "timeout 60 squeue -h -o '%j %t' | sort | xargs", "batch R srun R", 60)
 
 
-def test_an_update_of_the_collection_restarts_nothing(lab: Lab) -> None:
+def test_the_notes_name_each_file_that_the_first_run_would_change(lab: Lab) -> None:
     before = daemons(lab)
-    succeeded(lab.playbook("site", "--skip-tags=validate"))
+    assert changed_files(lab.playbook("site", "--check", "--diff", "--skip-tags=validate")) <= named_files()
     assert daemons(lab) == before
+
+
+def test_an_update_of_the_collection_restarts_and_loses_nothing(lab: Lab) -> None:
+    before, files, known = starts(lab), files_read(lab), records(lab)
+    assert "|alice|physics|COMPLETED|" in known
+    assert changed_files(lab.playbook("site", "--diff", "--skip-tags=validate")) <= named_files()
+    assert starts(lab) == before
+    changed = {line.split()[1] for host, now in files_read(lab).items() for line in now ^ files[host]}
+    assert changed <= named_files()
+    assert records(lab) == known
     jobs_run(lab)
+    assert lab.playbook("site", "--check", "--diff", "--skip-tags=validate").changed == {}
     assert lab.playbook("site", "--skip-tags=validate").changed == {}
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_cluster_of_a_newer_version_is_refused_before_anything_changes(lab: Lab, check: bool) -> None:
+    """One node that a newer version has reached stops the run for all hosts."""
+    assert {lab.command(host, f"cat {FILE}") for host in HOSTS} == {str(VERSION)}
+    before, node = daemons(lab), NODES[1]
+    lab.command(node, f"echo {VERSION + 1} >{FILE}; rm -f /usr/local/sbin/slurm-health")
+    try:
+        run = lab.playbook("site", "--skip-tags=validate", *(["--check"] if check else []))
+        assert run.rc != 0
+        assert f"{node}: found {VERSION + 1}, allowed: up to {VERSION}" in str(run.failed)
+        assert run.changed == {}
+        assert daemons(lab) == before
+        lab.command(node, "test ! -e /usr/local/sbin/slurm-health")
+    finally:
+        lab.command(node, f"echo {VERSION} >{FILE}")
+    if not check:
+        assert changed_files(lab.playbook("site", "--diff", "--skip-tags=validate")) == {"/usr/local/sbin/slurm-health"}
 
 
 def test_a_check_shows_the_newer_defaults(lab: Lab) -> None:
@@ -109,7 +190,7 @@ def test_a_check_shows_the_newer_defaults(lab: Lab) -> None:
     run = lab.playbook("site", "--check", "--skip-tags=validate")
     succeeded(run)
     (lines,) = {result["msg"] for _host, task, result in run.results if "Check the model" in task and "msg" in result}
-    keys = [re.sub(r":.*", "", line) for line in lines.splitlines()]
+    keys = [re.sub(r":.*", "", line) for line in lines.splitlines() if " with defaults: 2. " in line]
     assert keys == [
         "slurm.conf SrunPortRange",
         "slurm.conf ResumeTimeout",

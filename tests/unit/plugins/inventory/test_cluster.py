@@ -19,6 +19,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import inventory_loader
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.inventory import cluster
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import deprecated_names
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import SLURM_GROUPS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
@@ -76,6 +77,28 @@ def test_measured_hardware_beside_the_file(tmp_path: Path) -> None:
         "nodes: [{hosts: 'compute[01-02]', hardware: new}]\n"
     )
     assert variables_of("head", path)["slurm_nodes"][1]["hardware"] == "new"  # type: ignore[index]
+
+
+def test_old_names_of_keys_warn_and_later_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a table of the test's own. A refused name is reported with the other problems of the file."""
+    old = deprecated_names.OldName("key", "nodes.type", "hardware", "0.1.0", "0.2.0")
+    monkeypatch.setattr(deprecated_names, "OLD_NAMES", (old,))
+    path = tmp_path / "my.cluster.yml"
+    path.write_text(GUIDE.read_text().replace("hardware: n1-t4", "type: n1-t4"))
+    monkeypatch.setattr(deprecated_names, "collection_version", lambda: "0.1.5")
+    assert variables_of("head", path)["slurm_nodes"][1]["hardware"] == "n1-t4"  # type: ignore[index]
+    said = " ".join(capsys.readouterr().err.split())
+    assert (
+        "my.cluster.yml: nodes[1].type: is called hardware since 0.1.0, and the old name is refused from 0.2.0" in said
+    )
+    monkeypatch.setattr(deprecated_names, "collection_version", lambda: "0.2.0")
+    with pytest.raises(SystemExit):
+        variables_of("head", path)
+    said = capsys.readouterr().err
+    assert "my.cluster.yml: nodes[1].type: unknown key since 0.2.0, did you mean 'hardware'?" in said
+    assert "my.cluster.yml: nodes[1].hardware: missing" in said
 
 
 PEOPLE = {

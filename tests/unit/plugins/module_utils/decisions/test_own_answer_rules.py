@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     stages,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.shared import digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.state_version import FILE, VERSION
 from plain_host import PlainHost, cluster
 
 BASE = {
@@ -38,6 +39,7 @@ def host(name: str = "n1", **variables: Any) -> PlainHost:
         part=texts["hosts"],
         clocks={"systemd-timesyncd": True},
         nvidia_gpus=0,
+        state_version=VERSION,
     )
 
 
@@ -56,6 +58,7 @@ def test_a_prepared_host_needs_nothing() -> None:
         {"clocks": {}},
         {"clocks": {"systemd-timesyncd": False}},
         {"interrupted": True},
+        {"state_version": 0},
         {"unheld": ["slurmd"]},
         {"directories": {"differ": {"/var/log/slurm": "root:root 0777"}, "refused": []}},
     ],
@@ -79,6 +82,7 @@ def test_texts_switch_the_hosts_file_off() -> None:
     assert [entry["path"] for entry in preparation.preparation(there).files] == [
         preparation.USERS_FILE,
         preparation.DIRECTORIES_FILE,
+        FILE,
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import deprecated_names
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preflight
 from plain_host import CLUSTER, PlainHost, cluster
 
@@ -183,6 +184,20 @@ def test_a_token_of_a_suspended_user_stays_valid(kinds: Any) -> None:
         "AuthAltTypes has auth/jwt: tokens of suspended users are valid until they expire, or until jwt_key is "
         "replaced: bob, eve"
     ]
+
+
+def test_old_names_of_variables_warn_and_later_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a table of the test's own: a variable of a playbook, as `-e` sets it on all hosts."""
+    old = deprecated_names.OldName("variable", "rolling_size", "rolling_batch", "0.1.0", "0.2.0")
+    monkeypatch.setattr(deprecated_names, "OLD_NAMES", (old,))
+    host = head(rolling_size=2)
+    monkeypatch.setattr(deprecated_names, "collection_version", lambda: "0.1.0")
+    (line,) = preflight.warnings(host)
+    assert line.startswith("head,login,n[1-2]: rolling_size: is called rolling_batch since 0.1.0")
+    assert preflight.variable_errors(host) == []
+    monkeypatch.setattr(deprecated_names, "collection_version", lambda: "0.2.0")
+    (line,) = preflight.variable_errors(host)
+    assert line.endswith("rolling_size: unknown variable since 0.2.0, did you mean 'rolling_batch'?")
 
 
 def test_warnings_about_storage_backups_and_scripts_follow() -> None:
