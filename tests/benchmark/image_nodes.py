@@ -27,8 +27,11 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 from images import IMAGE, NODES, bare_image, bare_tree, boot, cluster_key, power_off  # noqa: E402
 from lab import ROOT, Lab, Run, podman, with_cluster  # noqa: E402
 
-KEYS = ("plugin", "name", "defaults", "controllers", "addresses", "hardware", "partitions", "storage", "access")
-"""Keys of the scenario's cluster file that the benchmark keeps: its subject is the start of nodes."""
+KEYS = ("plugin", "name", "defaults", "controllers", "addresses", "hardware", "partitions", "access")
+"""Keys of the scenario's cluster file that the benchmark keeps: its subject is the start of nodes.
+
+storage is left out: the health check would drain the nodes for the scratch of 8 MiB, which is the TmpFS.
+"""
 
 UNTIL_SSH = "until systemctl is-active --quiet ssh.service; do sleep 0.2; done"
 

@@ -59,7 +59,7 @@ def from_suite(host: RunHost) -> bool:
 
 def mirror_objections(host: RunHost) -> list[str]:
     """Why the suite cannot be had: it is taken from the mirror that the host uses."""
-    if not from_suite(host) or host.facts["mirror"]:
+    if not from_suite(host) or host.facts["mirror"] or APPTAINER_SOURCE in host.facts["files"]:
         return []
     return [
         f"apptainer_suite: {host['apptainer_suite']} is taken from the mirror that the host uses, and apt knows none "
@@ -84,7 +84,12 @@ def files(host: RunHost) -> list[dict[str, str]]:
 
 
 def apt_files(host: RunHost) -> list[dict[str, str]]:
-    """The suite, and that nothing else comes from it."""
+    """The suite, and that nothing else comes from it.
+
+    An image has no lists of apt, so its mirror is not known: both files stay as the build has written them.
+    """
+    if not host.facts["mirror"]:
+        return []
     source = host.text("apptainer", "sources.j2", mirror=host.facts["mirror"])
     return [
         plain_file(APPTAINER_SOURCE, source),

@@ -74,8 +74,15 @@ def test_the_suite_is_added_only_if_apptainer_comes_from_it(
     paths = [entry["path"] for entry in apptainer.files(host)]
     assert apptainer.from_suite(host) == (SOURCE in paths) == expected
     objections = apptainer.mirror_objections(host.say(mirror=""))
-    assert bool(objections) == expected
+    assert bool(objections) == (expected and SOURCE not in facts.get("files", {}))
     assert apptainer.mirror_objections(host.say(mirror="http://mirror.example.org/")) == []
+
+
+def test_apts_files_for_the_suite_stay_where_apt_has_no_lists() -> None:
+    """A host from an image has none, and apptainer is there."""
+    host = node().say(candidates={"apptainer": "1"}, files={SOURCE: "0"}, mirror="")
+    assert apptainer.mirror_objections(host) == []
+    assert [entry["path"] for entry in apptainer.files(host) if entry["path"].startswith("/etc/apt/")] == []
 
 
 def test_the_values_of_the_site_win_and_paths_of_apptainer_stay() -> None:
