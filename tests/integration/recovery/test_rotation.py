@@ -177,7 +177,7 @@ DAEMONS = {"slurmdbd": DATABASE, "slurmctld": CONTROLLER, "slurm-rest-auth": CON
     [
         ("database", "slurmdbd : Make the database user", "site"),
         ("database", "slurmdbd : Run slurmdbd", "rotate_keys"),
-        ("jwt", "slurmctld : Run slurmctld", "site"),
+        ("jwt", "rotation : Run the daemons with the new keys", "site"),
         ("backup", "rotation : Let the new password open the backup", "rotate_keys"),
         ("backup", "rotation : Make it the password of the backup", "rotate_keys"),
         ("jwt,database,backup", "backup : Save the cluster by a timer", "rotate_keys"),
