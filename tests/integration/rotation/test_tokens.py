@@ -114,12 +114,12 @@ def test_tokens_are_refused_for_seconds(site: Lab) -> None:
     site.script(LOGIN, f"cat >{WORK}/ask", ASK.format(work=WORK).encode())
     site.command(LOGIN, f"runuser -u alice -- scontrol token lifespan=3600 | sed s/SLURM_JWT=// >{WORK}/first")
     site.command(
-        LOGIN, f"chown alice {WORK}/*; systemd-run --quiet --collect --uid=alice --unit=tokens bash {WORK}/ask"
+        LOGIN, f"chown alice {WORK}/*; systemd-run --quiet --collect --uid=alice --unit=ask-tokens bash {WORK}/ask"
     )
     site.wait_for(LOGIN, f"grep -c ' sacctmgr old 0$' {WORK}/answers", "3")
     run = site.playbook("rotate_keys", "--extra-vars=rotate=jwt")
     assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
-    site.command(LOGIN, f"sleep 5; touch {WORK}/stop; while systemctl is-active tokens; do sleep 1; done")
+    site.command(LOGIN, f"sleep 5; touch {WORK}/stop; while systemctl is-active ask-tokens; do sleep 1; done")
     assert key.read_bytes() != before
     started = restarts(site)
     assert min(started) > begin
