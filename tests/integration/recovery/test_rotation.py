@@ -159,17 +159,8 @@ def test_new_secrets_while_jobs_run(site: Lab) -> None:
         assert now[name].decode().strip() not in run.output
     assert answer(site, old) == "401"
     consistent(site)
-    show = "systemctl show -P ExecMainStartTimestampMonotonic"
-    started = {unit: int(site.command(host, f"{show} {unit}")) for unit, host in DAEMONS.items()}
-    print(
-        "measured: seconds between the first and the last daemon:",
-        (max(started.values()) - min(started.values())) / 1e6,
-    )
     second = site.playbook("site", SPAN)
     assert (second.rc, second.changed) == (0, {}), second.changed
-
-
-DAEMONS = {"slurmdbd": DATABASE, "slurmctld": CONTROLLER, "slurm-rest-auth": CONTROLLER}
 
 
 @pytest.mark.parametrize(
