@@ -166,7 +166,7 @@ def test_new_secrets_while_jobs_run(site: Lab) -> None:
 @pytest.mark.parametrize(
     ("rotate", "task", "playbook"),
     [
-        ("database", "slurmdbd : Make the database user", "site"),
+        ("database", "slurmdbd : Make the database and its user", "site"),
         ("database", "slurmdbd : Run slurmdbd", "rotate_keys"),
         ("jwt", "rotation : Run the daemons with the new keys", "site"),
         ("backup", "rotation : Let the new password open the backup", "rotate_keys"),
