@@ -28,7 +28,8 @@ ASK = """\
 cd {work}
 ask() {{
     SLURM_JWT=$2 timeout 20 "${{@:3}}" >/dev/null 2>&1
-    echo "$(date +%s.%N) $3 $1 $?" >>answers
+    status=$?
+    echo "$(date +%s.%N) $3 $1 $status" >>answers
 }}
 while ! [ -e stop ]; do
     new=$(unset SLURM_JWT; timeout 20 scontrol token lifespan=600 2>/dev/null)
