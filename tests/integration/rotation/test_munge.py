@@ -149,7 +149,7 @@ def test_no_job_is_lost(lab: Lab) -> None:
     assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
     time.sleep(15)
     lab.command(LOGIN, f"touch {WORK}/go {WORK}/stop")
-    lab.wait_for(LOGIN, "squeue -h -o %i | wc -l", "0", 240)
+    lab.wait_for(LOGIN, "found=$(timeout 60 squeue -h -o %i) && echo =$found=", "==", 900)
 
     assert store(lab).read_bytes() != before
     is_whole(lab)
