@@ -17,8 +17,9 @@ from contextlib import suppress
 
 MARK = "gpucluster-slurm-run-"
 
-BLOCKED = "pipe_write"
-"""A part of the place in the kernel where a process waits whose task has ended, and whose answer nobody reads."""
+ANSWERS, QUEUES = "pipe_write", "futex"
+"""Parts of the places in the kernel where processes wait whose tasks have ended, and whose answers nobody reads: one
+writes its answer, with a lock for which the others wait."""
 
 _marks: dict[int, socket.socket] = {}
 """The mark, by the number of ansible-playbook's process."""
@@ -61,17 +62,25 @@ def find_marked(process: str) -> list[int]:
 
     process: the identity of its ansible-playbook.
     """
+    waiting: dict[int, str] = {}
     with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         inodes = re.findall(rf" (\d+) @{MARK}{process}$", file.read(), re.MULTILINE)
-        return [int(number) for number in filter(str.isdecimal, os.listdir("/proc")) if inodes and _has(number, inodes)]
-    return []
+        numbers = [number for number in os.listdir("/proc") if inodes and number.isdecimal()]
+        waiting = {int(number): place for number in numbers if (place := _place(number, inodes)) is not None}
+    is_blocked = any(ANSWERS in place for place in waiting.values())
+    return [
+        number
+        for number, place in waiting.items()
+        if not (is_blocked and any(blocked in place for blocked in (ANSWERS, QUEUES)))
+    ]
 
 
-def _has(number: str, inodes: list[str]) -> bool:
-    """Whether a process has one of these sockets open, and is not blocked."""
+def _place(number: str, inodes: list[str]) -> str | None:
+    """Where in the kernel a process waits that has one of these sockets open; nothing for another process."""
     links = {f"socket:[{inode}]" for inode in inodes}
     with suppress(OSError):
         opened = {os.readlink(f"/proc/{number}/fd/{name}") for name in os.listdir(f"/proc/{number}/fd")}
-        with open(f"/proc/{number}/wchan", encoding="utf-8") as file:
-            return bool(links & opened) and BLOCKED not in file.read()
-    return False
+        if links & opened:
+            with open(f"/proc/{number}/wchan", encoding="utf-8") as file:
+                return file.read()
+    return None

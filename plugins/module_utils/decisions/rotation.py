@@ -81,6 +81,11 @@ def rotates(host: RunHost, part: str) -> bool:
     return part in wanted(host)
 
 
+def has_begun(host: RunHost) -> bool:
+    """Whether an earlier run may have armed hosts. They change their keys without it."""
+    return rotates(host, "munge") and host.content(munge.next_path(host)) is not None
+
+
 def cluster_hosts(host: RunHost) -> list[str]:
     """All hosts with munge."""
     return host.members("slurm_cluster")
@@ -155,11 +160,6 @@ def _store_errors(host: RunHost) -> Iterator[str]:
         )
     if after is not None and after == key:
         yield f"{following}: found the present key, allowed: another one, or no such file for a random key"
-
-
-def makes_key(host: RunHost) -> bool:
-    """Whether the run makes a random key, since the site has given none."""
-    return host.content(munge.next_path(host)) is None
 
 
 def _host_errors(host: RunHost) -> Iterator[str]:

@@ -13,12 +13,17 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     backup,
     metrics_endpoint,
+    rest,
     rotation,
     secrets,
     slurmctld,
     token_keys,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import backup_hosts, serving_controller
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    backup_hosts,
+    is_controller,
+    serving_controller,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
@@ -171,14 +176,14 @@ def objections(host: RunHost) -> list[str]:
 
 def steps(host: RunHost) -> dict[str, list[str]]:
     """The hosts of each step, in the order of the steps."""
-    wanted, rest = rotation.wanted(host), host["slurm_rest"]
+    wanted, served = rotation.wanted(host), host["slurm_rest"]
     jwt = "jwt" in wanted
-    database = "database" in wanted or (jwt and bool(rest))
+    with_keys = [*host["slurm_controllers"], *([host["slurm_database"], served["host"]] if served else [])]
     return {
-        "database": [host["slurm_database"]] if database and host["slurm_database"] else [],
-        "controllers": list(host["slurm_controllers"]) if jwt else [],
-        "rest": [rest["host"]] if jwt and rest else [],
+        "tokens": [name for name in dict.fromkeys(with_keys) if name] if jwt else [],
         "metrics": [host["slurm_monitoring"]["host"]] if jwt and has_pages(host) else [],
+        "rest": [served["host"]] if jwt and served else [],
+        "database": [host["slurm_database"]] if "database" in wanted and host["slurm_database"] else [],
         "registry": [host["slurm_registry"]] if "registry" in wanted else [],
         # The files of the control host are in the backup.
         "backup": backup_hosts(host) if wanted else [],
@@ -233,17 +238,34 @@ def _backup_lines(host: RunHost) -> Iterator[str]:
 
 def _token_lines(host: RunHost) -> Iterator[str]:
     hosts = steps(host)
-    daemons = {
-        "slurmdbd": hosts["database"],
-        "slurmctld": hosts["controllers"],
-        "slurm-rest-auth": hosts["rest"],
-    }
-    restarts = ", ".join(f"{name} on {fold(names)}" for name, names in daemons.items() if names)
+    daemons: dict[str, list[str]] = {}
+    for name in hosts["tokens"]:
+        for daemon in token_services(host.of(name)):
+            daemons.setdefault(daemon, []).append(name)
+    restarts = ", ".join(f"{name} on {fold(names)}" for name, names in daemons.items())
     yield f"jwt: another key of tokens. {restarts} restart within seconds; jobs go on, and {KEEPS}"
     if host["slurm_rest"]:
         yield "  All tokens of users end at once: programs need new ones (scontrol token)"
     if hosts["metrics"]:
         yield f"  The token of Prometheus ends; {fold(hosts['metrics'])} gets a new one in this run"
+
+
+# -- the keys of tokens -----------------------------------------------------------------------------------------------
+
+
+def token_services(host: RunHost) -> list[str]:
+    """The daemons of this host that check tokens, in the order in which they restart."""
+    accounts = rest.has_key(host)
+    return [
+        *(["slurmdbd"] if accounts and host.name == host["slurm_database"] else []),
+        *(["slurmctld"] if is_controller(host) else []),
+        *([rest.CHECK] if rest.is_served(host) else []),
+    ]
+
+
+def token_key_files(host: RunHost, service: str) -> list[dict[str, Any]]:
+    """The keys that one of these daemons reads when it starts, for slurm_service."""
+    return [*(metrics_endpoint.key_files(host) if service == "slurmctld" else []), *rest.key_files(host)]
 
 
 # -- the registry -----------------------------------------------------------------------------------------------------

@@ -50,8 +50,8 @@ def pull(lab: Lab) -> str:
 
 
 def refusals(lab: Lab) -> int:
-    """How often the other registry has refused a password."""
-    said = lab.command(NODE, "journalctl -u upstream --no-pager | grep -c 'invalid authorization credential' || true")
+    """How often the other registry has refused a password. A request without one is another error."""
+    said = lab.command(NODE, "journalctl -u upstream --no-pager | grep -c 'authentication failure' || true")
     return int(said)
 
 

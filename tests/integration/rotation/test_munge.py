@@ -9,6 +9,7 @@ A run is killed at each of its steps, and the next one completes the switch or g
 from __future__ import annotations
 
 import hashlib
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,7 +149,7 @@ def test_no_job_is_lost(lab: Lab) -> None:
     assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
     time.sleep(15)
     lab.command(LOGIN, f"touch {WORK}/go {WORK}/stop")
-    lab.wait_for(LOGIN, "squeue -h -o %i | wc -l", "0", 240)
+    lab.wait_for(LOGIN, "found=$(timeout 60 squeue -h -o %i) && echo =$found=", "==", 900)
 
     assert store(lab).read_bytes() != before
     is_whole(lab)
@@ -259,6 +260,30 @@ def test_the_next_run_completes_a_killed_one(lab: Lab, task: str, seconds: int) 
     # Nothing is asked of an administrator until then: jobs run.
     assert len(lab.command(LOGIN, "cd /tmp && runuser -u alice -- timeout 100 srun -N2 --mem=20 hostname").split()) == 2
     following: Run = lab.playbook(*ROTATE)
+    assert (following.rc, following.failed) == (0, {}), following.output[-3000:]
+    is_whole(lab)
+    assert hashlib.sha256(store(lab).read_bytes()).hexdigest() != before
+
+
+# The second signal is what a connection that breaks sends.
+@pytest.mark.parametrize(
+    ("task", "number"),
+    [
+        ("rotation : Arm the controllers", signal.SIGINT),
+        ("rotation : Wait until the hosts have switched", signal.SIGINT),
+        ("rotation : Wait until the hosts have switched", signal.SIGHUP),
+    ],
+    ids=["arm-int", "wait-int", "wait-hup"],
+)
+def test_a_run_after_one_that_was_interrupted_begins_at_once(lab: Lab, task: str, number: signal.Signals) -> None:
+    before = hashlib.sha256(store(lab).read_bytes()).hexdigest()
+    run = lab.start(*ROTATE)
+    run.wait_for_task(task)
+    run.process.send_signal(number)
+    run.finish()
+    begin = time.monotonic()
+    following = lab.playbook(*ROTATE)
+    print(f"measured: the run after {number.name} took {time.monotonic() - begin:.0f} s")
     assert (following.rc, following.failed) == (0, {}), following.output[-3000:]
     is_whole(lab)
     assert hashlib.sha256(store(lab).read_bytes()).hexdigest() != before

@@ -88,43 +88,65 @@ def test_another_run_is_named(monkeypatch: pytest.MonkeyPatch, here: bool) -> No
 
 
 PLAY = """
-- hosts: "{{ 'localhost' | gpucluster.slurm.limit_answers }}"
+- hosts: "{{ 'all' | gpucluster.slurm.limit_answers }}"
   connection: local
+  vars: {ansible_python_interpreter: "{{ ansible_playbook_python }}"}
   gather_facts: false
   tasks:
-    - ansible.builtin.shell: touch began; sleep 4; printf %0200000d 0
+    - ansible.builtin.shell: touch began-{{ inventory_hostname }}; sleep 4; printf %0200000d 0
 """
 
 
-def killed_run(directory: Path) -> str:
-    """The identity of a real ansible-playbook that was killed while a task runs."""
+def killed_run(directory: Path, number: signal.Signals) -> str:
+    """The identity of a real ansible-playbook that a signal has ended while each of its three hosts has a task."""
     (directory / "play.yml").write_text(PLAY)
     program = Path(sys.executable).with_name("ansible-playbook")
-    run = subprocess.Popen([program, "play.yml"], cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run = subprocess.Popen(
+        [program, "--inventory=one,two,three,", "play.yml"],
+        cwd=directory,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     identity = process(run.pid)
     end = time.monotonic() + 60
-    while not (directory / "began").exists() and time.monotonic() < end:
+    while len([*directory.glob("began-*")]) < 3 and time.monotonic() < end:
         time.sleep(0.1)
-    run.kill()
+    run.send_signal(number)
     run.wait()
     return identity
 
 
+def processes_of(directory: Path) -> list[int]:
+    """All processes that a run in this directory has left."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (entry / "cwd").readlink() == directory and b"play.yml" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
 @pytest.mark.once
-def test_the_tasks_of_a_killed_run_are_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+# The second one is what a connection that breaks sends.
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_the_tasks_of_a_killed_run_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: signal.Signals
+) -> None:
     """They survive, and would change hosts next to this run.
 
-    An answer that nobody reads blocks the process of a task that has ended.
+    An answer that nobody reads blocks the process of a task that has ended. It has the lock of the pipe then, for which
+    those of the other hosts wait.
     """
-    identity = killed_run(tmp_path)
+    identity = killed_run(tmp_path, number)
     lock = {"host": socket.gethostname(), "user": "alice", "process": identity, "since": "2026-11-24 10:02"}
-    (left,) = find_marked(identity)
+    left = find_marked(identity)
+    assert len(left) == 3
 
     monkeypatch.setattr(slurm_run, "LEFT", 0)
     result, calls = run_of(monkeypatch, lock)
     assert (result["failed"], len(calls)) == (True, 1)
     assert "After 0 s, the run of alice since 2026-11-24 10:02 was killed (process " in result["msg"]
-    assert f"`ps -o pid,etime,args -p {left}`" in result["msg"]
+    assert f"`ps -o pid,etime,args -p {','.join(map(str, left))}`" in result["msg"]
     planned, _calls = run_of(monkeypatch, lock, check_mode=True)
     assert not planned.get("failed")
 
@@ -132,8 +154,17 @@ def test_the_tasks_of_a_killed_run_are_waited_for(monkeypatch: pytest.MonkeyPatc
     shown: list[str] = []
     monkeypatch.setattr(slurm_run, "Display", lambda: SimpleNamespace(display=shown.append))
     result, calls = run_of(monkeypatch, lock)
-    assert not result.get("failed")
+    assert not result.get("failed"), result["msg"]
     assert [text.partition(" since")[0] for text in shown] == ["waiting   the run of alice"]
     assert [call["former"] for call in calls] == [[], [identity]]
-    with suppress(ProcessLookupError):
-        os.kill(left, signal.SIGKILL)
+    for each in processes_of(tmp_path):
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+
+
+@pytest.mark.once
+def test_a_run_that_was_interrupted_leaves_no_task(tmp_path: Path) -> None:
+    """Ctrl-C: the next run begins at once."""
+    identity = killed_run(tmp_path, signal.SIGINT)
+    assert find_marked(identity) == []
+    assert processes_of(tmp_path) == []

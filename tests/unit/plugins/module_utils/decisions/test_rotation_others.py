@@ -37,8 +37,7 @@ def used(rotate: str, **variables: Any) -> dict[str, list[str]]:
 def test_only_hosts_with_the_secret_take_part() -> None:
     assert used("database") == {"database": ["head"], "backup": ["head"], "first": ["head"]}
     assert used("database", slurm_backup={}) == {"database": ["head"], "first": ["head"]}
-    jwt = {"database": ["head"], "controllers": ["head"], "rest": ["login"], "backup": ["head"], "first": ["head"]}
-    assert used("jwt") == jwt
+    assert used("jwt") == {"tokens": ["head", "login"], "rest": ["login"], "backup": ["head"], "first": ["head"]}
     assert used("registry") == {"registry": ["login"], "backup": ["head"]}
     assert used("backup") == {"backup": ["head"], "first": ["head"], "key": ["head"]}
     # The backup has the files of the control host.
@@ -46,6 +45,25 @@ def test_only_hosts_with_the_secret_take_part() -> None:
     assert used("munge", slurm_backup={}) == {}
     two = {"slurm_database": "login", "slurm_controllers": ["head", "n1"]}
     assert used("backup", **two) == {"backup": ["login", "head", "n1"], "first": ["head"], "key": ["login"]}
+
+
+def test_all_daemons_that_check_tokens_get_the_new_key_in_one_task(tmp_path: Path) -> None:
+    (tmp_path / "jwt_hs256.key").write_bytes(b"k" * 64)
+    hosts = cluster(**{**WHOLE, "rotate": "jwt", "slurm_secrets_dir": str(tmp_path)})
+    services = {name: rotation_others.token_services(host) for name, host in hosts.items()}
+    assert {name: found for name, found in services.items() if found} == {
+        "head": ["slurmdbd", "slurmctld"],
+        "login": ["slurm-rest-auth"],
+    }
+    for service in services["head"]:
+        (file,) = rotation_others.token_key_files(hosts["head"], service)
+        assert (file["path"], file["mode"]) == ("/etc/gpucluster-slurm/jwt_hs256.key", "0400")
+    pages = {"slurm_monitoring": {"host": "n1"}, "slurm_profile": "strict", "slurm_rest": {}}
+    hosts = cluster(**{**WHOLE, **pages, "rotate": "jwt"})
+    hosts["head"].say(slurm_version="26.05.3")
+    assert rotation_others.token_services(hosts["head"]) == ["slurmctld"]
+    (file,) = rotation_others.token_key_files(hosts["head"], "slurmctld")
+    assert file["path"] == "/etc/gpucluster-slurm/slurmctld_http.key"
 
 
 def test_a_check_chooses_no_hosts() -> None:

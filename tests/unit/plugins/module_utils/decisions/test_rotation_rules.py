@@ -56,6 +56,20 @@ def test_a_run_without_a_secret_is_refused(rotate: str) -> None:
     assert error.startswith("rotate: missing, allowed: a list of munge")
 
 
+@pytest.mark.parametrize(
+    ("files", "rotate", "begun"),
+    [
+        ({STORE: KEY, f"{STORE}.next": NEXT}, "jwt,munge", True),
+        ({STORE: KEY, f"{STORE}.next": NEXT}, "jwt", False),
+        ({STORE: KEY}, "munge", False),
+    ],
+)
+def test_a_run_waits_for_a_switch_that_an_earlier_one_may_have_left(
+    files: dict[str, bytes], rotate: str, begun: bool
+) -> None:
+    assert rotation.has_begun(run(files, rotate)["head"]) is begun
+
+
 def test_secrets_of_a_command_are_not_made_in_files() -> None:
     command = ["pass", "show", "{secret}"]
     (error,) = rotation.errors(run(slurm_secrets_command=command)["head"])
