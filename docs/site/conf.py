@@ -8,6 +8,12 @@ copyright = "gpucluster.slurm contributors"
 extensions = ["myst_parser", "sphinx_antsibull_ext"]
 exclude_patterns = ["**/requirements.*"]
 nitpicky = True
+# Pages of Ansible itself, which the site does not have.
+nitpick_ignore_regex = [
+    ("std:ref", r"ansible_collections\.ansible\..*|common_return_values|ansible_configuration_settings|\w+_plugins"),
+    ("std:envvar", r"ANSIBLE_.*"),
+    ("envvar", r"ANSIBLE_.*"),
+]
 
 myst_heading_anchors = 6
 suppress_warnings = [

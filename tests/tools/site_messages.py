@@ -65,7 +65,9 @@ def texts(node: ast.AST, without: set[int]) -> Iterator[str]:
     """The texts of a part of the source, each as long as it is written."""
     if id(node) in without:
         return
-    if isinstance(node, (ast.Constant, ast.JoinedStr)) or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)):
+    if isinstance(node, (ast.Constant, ast.JoinedStr)) or (
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
+    ):
         text = value(node)
         if text.strip(VALUE):
             yield text
@@ -121,6 +123,13 @@ def place(file: str) -> str:
     return parts[2] if parts[1] == "module_utils" else parts[1] if parts[0] == "plugins" else parts[0]
 
 
+def quoted(text: str) -> str:
+    """A text in one line as code in Markdown."""
+    line = " ".join(text.split())
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    return f"{ticks} {line} {ticks}"
+
+
 def pages() -> dict[str, str]:
     """The pages by name, in Markdown."""
     found = sorted(messages(), key=lambda message: (place(message.file), message.file))
@@ -130,12 +139,13 @@ def pages() -> dict[str, str]:
         for file, said in groupby(group, key=lambda message: message.file):
             lines += [f"## {file}", ""]
             for message in said:
-                lines += ["```{code-block} text", ":class: message", "", message.text.strip(), "```", ""]
+                lines.append(f"- {quoted(message.text)}")
+            lines.append("")
         result[name] = "\n".join(lines)
     entries = "\n".join(sorted(result))
     result["index"] = (
-        "# Messages\n\nWhat the collection can say, from its source: errors, findings and what to do. A long message may be made of "
-        "several of these texts. `…` stands for a name or a value.\n\n"
+        "# Messages\n\nWhat the collection can say, from its source: errors, findings and what to do. A long message may "
+        "be made of several of these texts. `…` stands for a name or a value.\n\n"
         f"```{{toctree}}\n:maxdepth: 1\n\n{entries}\n```\n"
     )
     return result

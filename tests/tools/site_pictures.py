@@ -74,7 +74,7 @@ def stages(flows: str) -> tuple[Box, ...]:
     dashed = re.findall(r"^ *class (\S+) optional$", drawing, re.MULTILINE)[0].split(",")
     boxes = re.findall(r'^ *(\w+)\["<b>\w+</b>(.*)"\]$', drawing, re.MULTILINE)
     return tuple(
-        Box(name, html.unescape(re.sub("<br>", " ", text)).lstrip(": "), name in dashed) for name, text in boxes
+        Box(name, html.unescape(text.replace("<br>", "\n")).lstrip(": "), name in dashed) for name, text in boxes
     )
 
 
@@ -83,7 +83,7 @@ def svg(label: str, boxes: Sequence[Box]) -> str:
     parts: list[str] = []
     top = MARGIN
     for number, box in enumerate(boxes):
-        lines = textwrap.wrap(box.text, LETTERS)
+        lines = [line for part in box.text.splitlines() for line in textwrap.wrap(part, LETTERS)]
         height = LINE * (len(lines) + 1) + 14
         if number:
             middle = WIDTH // 2

@@ -99,7 +99,11 @@ def main(directory: Path) -> None:
     pages = directory / "reference-pages"
     pages.mkdir()
     options = ["--use-current", "--squash-hierarchy", "--no-breadcrumbs", "--fail-on-error", "--dest-dir", str(pages)]
-    subprocess.run(["antsibull-docs", "collection", *options, "gpucluster.slurm"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["antsibull-docs", "collection", *options, "gpucluster.slurm"], check=True, stdout=subprocess.DEVNULL
+    )
+    for page in pages.iterdir():  # the theme has a list of contents on each page, and refuses another
+        page.write_text(re.sub(r"^\.\. contents::\n(?: .*\n)*", "", page.read_text(), flags=re.MULTILINE))
 
 
 if __name__ == "__main__":
