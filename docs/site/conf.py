@@ -4,7 +4,7 @@
 """The settings of Sphinx for the documentation site (docs/design/site.md)."""
 
 project = "gpucluster.slurm"
-copyright = "gpucluster.slurm contributors"
+project_copyright = "gpucluster.slurm contributors"
 extensions = ["myst_parser", "sphinx_antsibull_ext"]
 exclude_patterns = ["**/requirements.*"]
 nitpicky = True

@@ -144,8 +144,8 @@ def pages() -> dict[str, str]:
         result[name] = "\n".join(lines)
     entries = "\n".join(sorted(result))
     result["index"] = (
-        "# Messages\n\nWhat the collection can say, from its source: errors, findings and what to do. A long message may "
-        "be made of several of these texts. `…` stands for a name or a value.\n\n"
+        "# Messages\n\nWhat the collection can say, from its source: errors, findings and what to do. A long message "
+        "may be made of several of these texts. `…` stands for a name or a value.\n\n"
         f"```{{toctree}}\n:maxdepth: 1\n\n{entries}\n```\n"
     )
     return result

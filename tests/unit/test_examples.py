@@ -53,7 +53,7 @@ class Block(NamedTuple):
 
 
 def parts(text: str) -> list[str]:
-    """The files that a block shows: after a line that names another one, or those with the same key one after another."""
+    """The files that a block shows: each after a line that names it, or several with the same key."""
     if len(re.findall(r"^# group_vars/", text, re.MULTILINE)) > 1:
         return re.findall(r"^# group_vars/.*\n(?:(?!# group_vars/).*\n)*", text, re.MULTILINE)
     keys = re.findall(r"^\w+(?=:)", text, re.MULTILINE)
