@@ -57,7 +57,7 @@ CHANGE = (
     Box("edit", "change a line of my.cluster.yml"),
     Box("site --check --diff", "shows what a run would change"),
     Box("preflight", "a wrong value is named with its key and what is allowed; nothing is changed"),
-    Box("run lock", "another run of the cluster waits or is refused"),
+    Box("run lock", "while another run goes on, this one stops"),
     Box("plan", "a change that would end jobs is refused, and these jobs are named"),
     Box("controller", "the files are changed; if slurmctld does not accept them, the previous ones are restored"),
     Box("first nodes", "a change that restarts slurmd is tried on one node of each kind first"),
