@@ -174,8 +174,9 @@ def test_the_search_finds_messages_without_a_server(window: Browser) -> None:
         *("messages/cluster", "docs/user/guide"),
     ],
 )
-def test_a_page_is_not_wider_than_the_window(window: Browser, page: str, width: int) -> None:
+def test_a_page_is_not_wider_than_the_window_and_its_tables_can_be_read(window: Browser, page: str, width: int) -> None:
     window.look(width=width, touch=width < 500)
     window.open(SITE / f"{page}.html")
     assert window.ask("document.documentElement.scrollWidth") <= width
+    assert window.ask("[...document.querySelectorAll('article table')].filter(t => t.offsetHeight < 30).length") == 0
     assert [address for address in window.requests if not address.startswith(("file:", "data:"))] == []

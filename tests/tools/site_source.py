@@ -102,8 +102,10 @@ def main(directory: Path) -> None:
     subprocess.run(
         ["antsibull-docs", "collection", *options, "gpucluster.slurm"], check=True, stdout=subprocess.DEVNULL
     )
-    for page in pages.iterdir():  # the theme has a list of contents on each page, and refuses another
-        page.write_text(re.sub(r"^\.\. contents::\n(?: .*\n)*", "", page.read_text(), flags=re.MULTILINE))
+    for page in pages.iterdir():
+        # The theme has a list of contents on each page, and refuses another. Titles are short enough for the side bar.
+        text = re.sub(r"^\.\. contents::\n(?: .*\n)*", "", page.read_text(), flags=re.MULTILINE)
+        page.write_text(re.sub(r"^gpucluster\.slurm\.(?=\w+ \w+ -- )", "", text, flags=re.MULTILINE))
 
 
 if __name__ == "__main__":
