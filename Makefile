@@ -34,7 +34,7 @@ all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecu
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-accept molecule-remove molecule-prologs \
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
   molecule-metrics 'molecule-rest molecule-rest-26.05' \
-  'molecule-rotation molecule-rotation-26.05' molecule-gpu-use molecule-notebook molecule-image device dashboard-types \
+  'molecule-rotation molecule-rotation-26.05' molecule-gpu-use molecule-notebook molecule-image device dashboard-types site \
   'sanity sanity-rest sanity-hosts' core-2.20 galaxy \
   $(filter-out molecule-default sanity,$(test-lanes))
 
@@ -69,9 +69,12 @@ setup: ## install the machine's packages, and .venv from the lock file (PYTHON=.
 $(ready): requirements.lock tests/tools/setup
 	@$(MAKE) --no-print-directory setup
 
-lock: $(ready) ## write requirements.lock again, with the newest versions
+lock: $(ready) ## write requirements.lock and that of docs/site again, with the newest versions
 	uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-emit-find-links \
 	  --custom-compile-command 'make lock' requirements.in --output-file requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-emit-find-links \
+	  --custom-compile-command 'make lock' --constraints requirements.lock docs/site/requirements.in \
+	  --output-file docs/site/requirements.lock
 
 ## Stages of the tests
 
@@ -128,7 +131,7 @@ unit: $(ready) ## run the unit tests, with each environment
 	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit -m "$${TEST_MARKS:-$$choice}" || status=1; \
 	  choice='not rare and not once'; done; exit $$status
 
-doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of defaults, causes, failures and alerts, the dashboards, the upgrade notes
+doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of defaults, causes, failures and alerts, the dashboards, the upgrade notes, the site's pictures
 	antsibull-changelog lint
 	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
 	python tests/tools/key_files.py --check
@@ -140,6 +143,7 @@ doc-lint: $(ready) ## check the changelog, the documentation of plugins and role
 	python tests/tools/alerts_page.py --check
 	python tests/tools/dashboards.py --check
 	python tests/tools/upgrade_notes.py --check
+	python tests/tools/site_pictures.py --check
 
 # One cluster from bare hosts is enough to show that the collection runs on the newest ansible-core as well. That of the
 # guide needs few runs, which take a quarter longer with a Python of pyenv.
@@ -158,6 +162,19 @@ dashboard-types: ## check the dashboards with the types of Grafana's schema; nee
 molecule-%: $(ready) ## run one scenario of the folder molecule: molecule-default, molecule-single, ...
 	molecule test -s $*
 
+# Only the environment needs a network: the pages are made without one.
+site-environment := .cache/site/environment
+site: $(site-environment)/.ready | $(ready) ## build the documentation site in .cache/site/html, and check it
+	python tests/tools/site_source.py .cache/site/source
+	unshare --map-root-user --net $(site-environment)/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env \
+	  .cache/site/source .cache/site/html
+	pytest -q tests/site
+
+$(site-environment)/.ready: docs/site/requirements.lock | $(ready)
+	uv venv --quiet --clear --python .venv/bin/python $(site-environment)
+	VIRTUAL_ENV=$(site-environment) uv pip sync --quiet --system-certs docs/site/requirements.lock
+	@touch $@
+
 # The check of a real GPU (docs/design/device.md), here with stand-ins.
 device-root := .cache/device/root.tar.xz
 device: $(device-root) ## run the check of a real GPU with stand-ins, and build what it carries
@@ -174,7 +191,7 @@ release: $(ready) ## make a release of VERSION=1.2.3 REPOSITORY=https://...: com
 upgrade-notes: $(ready) ## print what to know for the step FROM=1.2.3 TO=1.3.0; without TO, what is not released yet
 	@python tests/tools/upgrade_notes.py "$(FROM)" "$(TO)"
 
-docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of defaults, causes, failures and alerts, and the dashboards
+docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of defaults, causes, failures and alerts, the dashboards, the upgrade notes, and the site's pictures
 	python tests/tools/key_files.py
 	tests/tools/role_tables
 	python tests/tools/cluster_schema.py
@@ -184,6 +201,7 @@ docs: $(ready) ## write what follows from the keys of the cluster file, the tabl
 	python tests/tools/alerts_page.py
 	python tests/tools/dashboards.py
 	python tests/tools/upgrade_notes.py
+	python tests/tools/site_pictures.py
 
 benchmark: $(ready) ## measure site.yml, 10,000 nodes and 10,000 people, as ratios (docs/design/benchmarks.md)
 	python tests/benchmark/site.py
@@ -230,4 +248,4 @@ page-pictures: $(ready) ## draw docs/report-*.png again: the page of clusters th
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device dashboard-types release upgrade-notes docs benchmark demo picture dashboard-pictures page-pictures demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device dashboard-types site release upgrade-notes docs benchmark demo picture dashboard-pictures page-pictures demo-clean

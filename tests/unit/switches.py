@@ -14,7 +14,7 @@ import yaml
 from ansible.module_utils.common.yaml import SafeLoader
 
 ROOT = Path(__file__).parents[2]
-_GIVEN = re.compile(r"-e (?:([a-z]\w*)=('[^']*'|[^\s`'|)]+)|'(\{.*?\})')")
+GIVEN = re.compile(r"-e (?:([a-z]\w*)=('[^']*'|[^\s`'|)]+)|'(\{.*?\})')")
 
 
 @cache
@@ -48,7 +48,7 @@ def documented() -> list[tuple[str, str, Any]]:
     """
     found: list[tuple[str, str, Any]] = []
     for file in (ROOT / "README.md", *sorted(ROOT.glob("docs/admin/*.md"))):
-        for name, value, mapping in _GIVEN.findall(file.read_text()):
+        for name, value, mapping in GIVEN.findall(file.read_text()):
             given = yaml.safe_load(mapping) if mapping else {name: value.strip("'")}
             found += [(file.name, each, one) for each, one in given.items() if not each.startswith("ansible_")]
     return found
