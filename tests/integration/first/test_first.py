@@ -28,9 +28,8 @@ NAMES = {
     "192.0.2.10": "10.213.7.24",
     "192.0.2.11": "10.213.7.25",
     "192.0.2.12": "10.213.7.26",
-    "\nhead\n": "\nfirst-head\n",
-    "gpu[0001:2000]": "first-gpu[1:2]",
-    "controllers=head": "controllers=first-head",
+    "10.1.{0..7}.{1..250}": "10.213.7.{25..26}",
+    "10.1.[0:7].[1:250]": "10.213.7.[25:26]",
 }
 """What the reader replaces in the commands: the names and addresses of the hosts. The tarball is the stand-in."""
 
@@ -39,14 +38,22 @@ useradd --home-dir /srv/reader --create-home --shell /bin/bash reader
 echo 'reader ALL=(ALL) NOPASSWD:ALL' >/etc/sudoers.d/reader
 cp /etc/ssh/authorized_keys.d/admin /etc/ssh/authorized_keys.d/reader
 chmod 0644 /etc/ssh/authorized_keys.d/reader
-printf '%s\\n' '10.213.7.24 first-head' '10.213.7.25 first-gpu1' '10.213.7.26 first-gpu2' >>/etc/hosts
 install --directory --owner=reader --group=reader --mode=0700 /srv/reader/.ssh
 cd /srv/reader/.ssh
 tar -x
-ssh-keyscan -t ed25519 10.213.7.24 10.213.7.25 10.213.7.26 first-head first-gpu1 first-gpu2 >known_hosts
+ssh-keyscan -t ed25519 10.213.7.24 10.213.7.25 10.213.7.26 >known_hosts
 chown -R reader: /srv/reader
 """
-"""Makes the reader, who has a key of the hosts and knows theirs, under their names and their addresses. Input: the key."""
+"""Makes the reader, who has a key that the hosts accept, and has trusted theirs. Input: the key."""
+
+GPUS = """
+mount -t tmpfs gpu-stand-in /proc/driver
+for n in 0 1; do
+  mkdir -p /proc/driver/nvidia/gpus/0000:0$((n + 1)):00.0
+  printf 'Model: NVIDIA H100 80GB HBM3\\nDevice Minor: %s\\n' $n >/proc/driver/nvidia/gpus/0000:0$((n + 1)):00.0/information
+done
+"""
+"""What NVIDIA's driver says in /proc of the stand-ins for GPUs."""
 
 AUTHORITIES = Path("/usr/local/share/ca-certificates")
 """Authorities that this machine trusts, as behind a proxy of a site."""
@@ -94,6 +101,8 @@ def reader_of_the_page(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> No
     for path in AUTHORITIES.glob("*.crt"):
         lab.script(DESK, f"cat >{path}; chmod 0644 {path}", path.read_bytes())
     lab.command(DESK, "update-ca-certificates")
+    for node in ("first-gpu1", "first-gpu2"):
+        lab.script(node, GPUS, b"")
     keys = ROOT / ".lab"
     words = ["tar", "-C", str(keys), "-c", "id_ed25519", "id_ed25519.pub"]
     key = subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout
