@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """From nothing to jobs by the commands of docs/admin/getting-started.md, in its sections, and nothing else.
 
-The control host has neither Ansible nor the collection, and its reader an empty home. A tarball of the checkout stands in
-for Galaxy. What the reader has already, as the page says, is an ssh key. The tests run in this order: the third section
-only reads the hosts, and the second one needs them bare.
+The control host has neither Ansible nor the collection, and its reader an empty home. A tarball of the checkout stands
+in for Galaxy. What the reader has already, as the page says, is an ssh key. The tests run in this order: the third
+section only reads the hosts, and the second one needs them bare.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ chown -R reader: /srv/reader
 GPUS = """
 mount -t tmpfs gpu-stand-in /proc/driver
 for n in 0 1; do
-  mkdir -p /proc/driver/nvidia/gpus/0000:0$((n + 1)):00.0
-  printf 'Model: NVIDIA H100 80GB HBM3\\nDevice Minor: %s\\n' $n >/proc/driver/nvidia/gpus/0000:0$((n + 1)):00.0/information
+  gpu=/proc/driver/nvidia/gpus/0000:0$((n + 1)):00.0
+  mkdir -p $gpu
+  printf 'Model: NVIDIA H100 80GB HBM3\\nDevice Minor: %s\\n' $n >$gpu/information
 done
 """
 """What NVIDIA's driver says in /proc of the stand-ins for GPUs."""
@@ -84,7 +85,8 @@ def typed(lab: Lab, section: str) -> str:
     start = time.monotonic()
     output = ssh(lab, script if section == "The control host" else f". ~/ansible/bin/activate\n{script}")
     print(f"measured: {section}: {time.monotonic() - start:.0f} s")
-    assert "[WARNING]" not in output and "[DEPRECATION" not in output
+    assert "[WARNING]" not in output
+    assert "[DEPRECATION" not in output
     return output
 
 
@@ -109,6 +111,14 @@ def reader_of_the_page(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> No
     lab.script(DESK, f"set -eu\n{READER}", key)
 
 
+def test_the_readme_begins_with_commands_of_the_page() -> None:
+    block = (ROOT / "README.md").read_text().partition("\n    ")[2].partition("\n\n")[0]
+    lines = [line.strip() for line in block.splitlines()]
+    assert lines[-1] == "ansible-playbook gpucluster.slurm.site -i my.cluster.yml"
+    page = [line for section in ("The control host", "A head and GPU nodes") for line in commands(section).splitlines()]
+    assert [line for line in page if line in lines] == lines
+
+
 def test_the_control_host(lab: Lab) -> None:
     assert ssh(lab, "umask; ls ~; command -v ansible ansible-galaxy pip || true") == "0077\n"
     typed(lab, "The control host")
@@ -122,8 +132,8 @@ def test_a_cluster_file_of_many_nodes(lab: Lab) -> None:
 def test_a_head_and_gpu_nodes(lab: Lab) -> None:
     output = typed(lab, "A head and GPU nodes")
     assert sorted(output.splitlines()[-2:]) == ["first-gpu1", "first-gpu2"]
-    there = ssh(lab, "cd ~/my && find . -path ./secrets -prune -o -type f -print")
-    assert sorted(there.split()) == ["./.gitignore", "./ansible.cfg", "./group_vars/slurm_cluster.yml", "./my.cluster.yml"]
+    there = ssh(lab, "cd ~/my && find * .gitignore -path secrets -prune -o -type f -print")
+    assert sorted(there.split()) == [".gitignore", "ansible.cfg", "group_vars/slurm_cluster.yml", "my.cluster.yml"]
 
 
 def test_one_machine(lab: Lab) -> None:
