@@ -34,7 +34,8 @@ all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecu
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-accept molecule-remove molecule-prologs \
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
   molecule-metrics 'molecule-rest molecule-rest-26.05' \
-  'molecule-rotation molecule-rotation-26.05' molecule-gpu-use molecule-notebook molecule-image device dashboard-types site \
+  'molecule-rotation molecule-rotation-26.05' molecule-gpu-use molecule-notebook molecule-first \
+  molecule-image device dashboard-types site \
   'sanity sanity-rest sanity-hosts' core-2.20 galaxy \
   $(filter-out molecule-default sanity,$(test-lanes))
 

@@ -16,6 +16,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTIONS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import ROLES, role_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes import first_cluster_file
 
 RESULTS = (
@@ -94,6 +95,18 @@ def settings(host: RunHost) -> dict[str, str]:
     }
 
 
+def reached_by_name(host: RunHost) -> list[str]:
+    """Hosts to which ssh has connected by a name. Later runs connect to the addresses of the cluster file."""
+    names = []
+    for name in inventory_hosts(host):
+        one = host.of(name)
+        has_answered = (one.get("__new_cluster_addresses") or {}).get("stdout")
+        used = str(one.get("ansible_host") or name)
+        if has_answered and one.get("ansible_connection", "ssh") == "ssh" and not first_cluster_file.ip_version(used):
+            names.append(name)
+    return names
+
+
 def next_commands(host: RunHost) -> list[str]:
     """What a person does with the cluster file, in lines."""
     return list_next_commands(host, file(host))
@@ -102,12 +115,20 @@ def next_commands(host: RunHost) -> list[str]:
 def list_next_commands(host: RunHost, path: str) -> list[str]:
     """What a person does with a cluster file that was written from an inventory of hosts, in lines."""
     _alike, names = connection(host)
+    named = reached_by_name(host)
     place = f"{os.path.dirname(path)}/{VARIABLES}"
     return [
         f"Read {path}, then:",
         *(
             [f"Write {', '.join(names)} of your inventory into {place}: the cluster file has none of them."]
             * bool(names)
+        ),
+        *(
+            [
+                f"See that ssh knows {fold(named)} by address too, since runs connect to the addresses of the file and "
+                "this run used names; or remove the file and give `new` the addresses (-i ADDRESS,ADDRESS,)."
+            ]
+            * bool(named)
         ),
         f"ansible-playbook gpucluster.slurm.site -i {path} --check --diff",
         f"ansible-playbook gpucluster.slurm.site -i {path}",

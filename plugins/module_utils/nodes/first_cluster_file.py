@@ -176,7 +176,7 @@ def _check_platform(host: _Candidate, facts: Mapping[str, Any], platforms: Seque
 def _find_name(host: _Candidate, facts: Mapping[str, Any]) -> None:
     """Its name: that of the inventory, which must be its host name, or its host name where the inventory has an IP."""
     own = facts["hostname"]
-    if _ip_version(host.known_as):
+    if ip_version(host.known_as):
         host.name = own.partition(".")[0]
         host.cells["name"] = own
         if not _LABEL.fullmatch(host.name) or host.name.lower() == "localhost":
@@ -194,8 +194,8 @@ def _find_address(host: _Candidate, ansible_host: str, told: Iterable[str]) -> N
 
     Slurm uses IPv4 unless slurm.conf says otherwise.
     """
-    declared = next((text for text in (ansible_host, host.known_as) if _ip_version(text)), "")
-    own = [text for text in told if _ip_version(text) == 4]
+    declared = next((text for text in (ansible_host, host.known_as) if ip_version(text)), "")
+    own = [text for text in told if ip_version(text) == 4]
     if declared in own:
         host.address = host.cells["address"] = declared
     elif len(own) == 1:
@@ -211,7 +211,7 @@ def _find_address(host: _Candidate, ansible_host: str, told: Iterable[str]) -> N
         )
 
 
-def _ip_version(text: str) -> int | None:
+def ip_version(text: str) -> int | None:
     """The version of an IP address; None for any other text."""
     try:
         return ipaddress.ip_address(text).version

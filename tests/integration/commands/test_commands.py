@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Each run of ansible-playbook in README.md and docs/admin, as it stands there, from bare hosts to the last node.
 
-Those of docs/admin/adopt.md are in scenario adopt, and those of acceptance.md need equal links and disks. The tests
-depend on each other and run in this order. A reboot is as in reboots.py, and the kernel's package is an empty one.
+Those of docs/admin/adopt.md are in scenario adopt, those with which a cluster begins (docs/admin/getting-started.md) in
+scenario first, and those of acceptance.md need equal links and disks. The tests depend on each other and run in this
+order. A reboot is as in reboots.py, and the kernel's package is an empty one.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def playbook(command: str) -> str:
     return command.split()[1].removeprefix("gpucluster.slurm.")
 
 
-ELSEWHERE = (*commands("docs/admin/adopt.md"), *commands("docs/admin/acceptance.md"))
+BEGIN = [command for command in commands("docs/admin/getting-started.md") if playbook(command) == "new"]
+ELSEWHERE = (*commands("docs/admin/adopt.md"), *commands("docs/admin/acceptance.md"), *BEGIN)
 STORY = sorted(
     (command for command in commands(*DOCUMENTS) if command not in ELSEWHERE),
     key=lambda command: ORDER.index(playbook(command)),

@@ -64,6 +64,22 @@ def test_variables_of_connections_have_a_place(tmp_path: Path) -> None:
     ]
 
 
+def test_names_by_which_ssh_reached_hosts_are_told(tmp_path: Path) -> None:
+    """Runs connect to addresses, under which ssh may not know the hosts' keys."""
+    host = control_host(tmp_path, ("a1", "a2", "b", "c", "10.0.0.9"))
+    for name in ("a1", "a2", "b", "c", "10.0.0.9"):
+        host.of(name).set(__new_cluster_addresses={"stdout": "10.0.0.1"})
+    host.of("a2").set(ansible_host="a2.example.org")
+    host.of("b").set(ansible_host="10.0.0.2")
+    host.of("c").set(ansible_connection="local")
+    assert new_cluster.reached_by_name(host) == ["a1", "a2"]
+    (told,) = (line for line in new_cluster.next_commands(host) if line.startswith("See that ssh knows "))
+    assert told.startswith("See that ssh knows a[1-2] by address too")
+    for name in ("a1", "a2"):
+        host.of(name).set(ansible_connection="local")
+    assert not any("See that ssh" in line for line in new_cluster.next_commands(host))
+
+
 def variables(host: PlainHost) -> str:
     """The lines of the variables that are written, without the comment."""
     return new_cluster.settings(host)["group_vars/slurm_cluster.yml"].partition("hosts.\n")[2]
