@@ -132,7 +132,7 @@ def test_a_cluster_file_of_many_nodes(lab: Lab) -> None:
 def test_a_head_and_gpu_nodes(lab: Lab) -> None:
     output = typed(lab, "A head and GPU nodes")
     assert sorted(output.splitlines()[-2:]) == ["first-gpu1", "first-gpu2"]
-    there = ssh(lab, "cd ~/my && find * .gitignore -path secrets -prune -o -type f -print")
+    there = ssh(lab, "cd ~/my && find * .gitignore \\( -path secrets -o -path report \\) -prune -o -type f -print")
     assert sorted(there.split()) == [".gitignore", "ansible.cfg", "group_vars/slurm_cluster.yml", "my.cluster.yml"]
 
 
