@@ -101,6 +101,6 @@ class CallbackModule(Progress):
         assert self.path
         content = {**results, "slurm_result": self.report.result(time.monotonic(), results, ended)}
         new = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             json.dump(content, file, default=str)
         os.replace(new, self.path)

@@ -33,6 +33,7 @@ OTHERS = {
     "# datasources/slurm.yml": "Grafana's file",
     "# dashboards/slurm.yml": "Grafana's file",
     "#cloud-config": "cloud-init's file",
+    "# execution-environment.yml": "ansible-builder's file",
     "route:": "a part of alertmanager's file",
     "# /etc/ood/config/clusters.d/NAME.yml; NAME is the name of the cluster": "Open OnDemand's file",
     "# playbooks/stages/servers.yml": "a part of a playbook of the collection",

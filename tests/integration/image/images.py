@@ -27,7 +27,7 @@ NODES = (
 """Options of ansible-playbook for hosts that the tests make."""
 
 IMAGE = "localhost/gpucluster-lab-node-image"
-KERNEL = "linux-image-cloud-amd64 initramfs-tools e2fsprogs overlayroot"
+KERNEL = "linux-image-cloud-amd64 initramfs-tools busybox e2fsprogs overlayroot"
 """Packages of an image that a machine boots."""
 CERTIFICATE = (
     "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=img-ctl"
