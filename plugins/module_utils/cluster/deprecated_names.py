@@ -60,7 +60,7 @@ class Renamed:
     warnings: list[tuple[str, str]]
     """As (key, text): old names that still work."""
     problems: list[tuple[str, str]]
-    """As (key, problem): old names that are refused, or that stand beside the new one."""
+    """As (key, problem): old names that are refused, or that are there with the new one."""
 
 
 def collection_version(collection: Path = COLLECTION) -> str:
@@ -106,8 +106,8 @@ def _renamed(data: Any, parts: list[str], place: str, name: OldName, version: st
     if name.works(version) and name.new not in data:
         result.warnings.append((at, name.describe(version)))
         return {name.new if key == first else key: value for key, value in data.items()}
-    beside = f"stands beside {name.new}, its new name: leave it out" if name.works(version) else name.describe(version)
-    result.problems.append((at, beside))
+    both = f"is there with {name.new}, its new name: leave it out"
+    result.problems.append((at, both if name.works(version) else name.describe(version)))
     return {key: value for key, value in data.items() if key != first}
 
 

@@ -64,9 +64,9 @@ def test_old_keys_are_refused_with_the_new_name(version: str) -> None:
     assert found.data == {"nodes": [{"hosts": "a"}]}
 
 
-def test_an_old_key_beside_the_new_one_is_refused() -> None:
+def test_an_old_key_with_the_new_one_is_refused() -> None:
     found = with_new_names({"master": "a", "controllers": "b"}, "0.3.0", NAMES)
-    assert found.problems == [("master", "stands beside controllers, its new name: leave it out")]
+    assert found.problems == [("master", "is there with controllers, its new name: leave it out")]
     assert found.data == {"controllers": "b"}
 
 
