@@ -413,10 +413,7 @@ class CallbackModule(Default):
         self._show(self.report.end_stage(now))
         if self.verbose:
             super().v2_playbook_on_stats(stats)
-        results = results_of(stats)
-        failed = [host for host, number in stats.failures.items() if number]
-        away = [host for host, number in stats.dark.items() if number]
-        self._print(self.report.end(now, stats.processed, failed, away, results))
+        self._print(self.report.end(now, stats.processed, *lost_hosts(stats), results_of(stats)))
 
 
 def results_of(stats: Any) -> dict[str, Any]:
@@ -424,8 +421,15 @@ def results_of(stats: Any) -> dict[str, Any]:
     return dict((stats.custom or {}).get("_run", {}))
 
 
+def lost_hosts(stats: Any) -> tuple[list[str], list[str]]:
+    """The hosts on which a task has failed, and those that could not be reached, as Ansible has counted them."""
+    failed, away = ([host for host, number in counts.items() if number] for counts in (stats.failures, stats.dark))
+    return failed, away
+
+
 def _with_result(callback: Any, stats: Any) -> None:
     """The end of a run below ansible-runner, whose event, and so AWX, gets slurm_result as the results of set_stats."""
+    callback.report.recap(*lost_hosts(stats))
     result = callback.report.result(time.monotonic(), results_of(stats), ended=True)
     stats.set_custom_stats("slurm_result", result)
     type(callback).v2_playbook_on_stats(callback, stats)

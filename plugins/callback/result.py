@@ -41,7 +41,7 @@ from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.gpucluster.slurm.plugins.callback.progress import CallbackModule as Progress
-from ansible_collections.gpucluster.slurm.plugins.callback.progress import guarded, results_of
+from ansible_collections.gpucluster.slurm.plugins.callback.progress import guarded, lost_hosts, results_of
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_report import Line
 
 ARTIFACTS = "AWX_ISOLATED_DATA_DIR"
@@ -94,6 +94,7 @@ class CallbackModule(Progress):
         """The run has ended."""
         self.over.set()
         self.report.end_stage(time.monotonic())
+        self.report.recap(*lost_hosts(stats))
         self._write(results_of(stats), ended=True)
 
     def _write(self, results: dict[str, Any], *, ended: bool) -> None:

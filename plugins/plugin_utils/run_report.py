@@ -469,6 +469,12 @@ class RunReport:
         put_back = self.failures and all(failure.put_back for failure in self.failures)
         return "failed and put back" if put_back else "failed before a change"
 
+    def recap(self, failed: Iterable[str], unreachable: Iterable[str]) -> None:
+        """The run has ended: Ansible's own count knows which failures a playbook has handled."""
+        self.away = {*unreachable}
+        self.lost = {*failed} | self.away
+        self.failures = [failure for failure in self.failures if failure.host in self.lost]
+
     def result(self, now: float, results: Mapping[str, Any], ended: bool) -> dict[str, Any]:
         """The result of the run for programs, `slurm_result` (docs/admin/runner.md), also before its end."""
         changed = self._changed()

@@ -125,6 +125,10 @@ def test_the_first_failure_is_one_that_counts_in_the_end() -> None:
         report.fail("1", "x", host, {"msg": host}, 2)
     report.end_stage(3)
     assert last(report, ["n2"])[-2:] == ["Failed: n2.", "Failed first, on n2 in Compute nodes: x: n2"]
+    report.recap(["n2"], [])
+    result = report.result(4, {}, ended=True)
+    assert [failure["host"] for failure in result["failed"]] == ["n2"]
+    assert [host for host, state in result["hosts"].items() if state == "failed"] == ["n2"]
 
 
 def test_a_host_that_is_lost_is_missing_in_later_stages() -> None:
