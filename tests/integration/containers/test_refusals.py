@@ -108,7 +108,6 @@ REFUSED = {
         apptainer(profile("userns,", loaded="unprivileged_userns (enforce)")),
         "the kernel does not have the profile in /etc/apparmor.d/apptainer. Load it (apparmor_parser --replace",
     ),
-    "no mirror": (apptainer(NO_LISTS), "apt knows none with Origin Debian and Codename trixie"),
     "package: another checksum": (
         packages({"url": f"{URL}/enroot.deb", "sha256": OTHER}),
         "found sha256 {sha256}, allowed " + OTHER,
@@ -150,6 +149,7 @@ REFUSED = {
     ),
 }
 TAKEN = {
+    "no lists of apt, as on a host from an image": apptainer(NO_LISTS),
     "apparmor and a profile": apptainer(profile("userns,")),
     "a mirror that is not Debian's comes first": apptainer(FOREIGN),
 }
