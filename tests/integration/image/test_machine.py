@@ -35,6 +35,9 @@ def disk(lab: Lab, node: Tree, image: str, tmp_path_factory: pytest.TempPathFact
     root.mkdir()
     with subprocess.Popen(["podman", "export", node.name], stdout=subprocess.PIPE) as export:
         subprocess.run([*EXTRACT, f"--directory={root}"], stdin=export.stdout, check=True)
+    # podman keeps the /etc/hosts of a container out of its tree, and this machine does not ask podman's DNS.
+    names = "".join(f"{address} {name}\n" for name, address in addresses(lab).items())
+    (root / "etc/hosts").write_text(names)
     files = archive(boot_files(cluster_key(lab)))
     subprocess.run([*EXTRACT, f"--directory={root}/etc"], input=files, check=True)
     for name in ("vmlinuz", "initrd.img"):
@@ -62,8 +65,7 @@ def booted(lab: Lab, disk: Path, node: str) -> Iterator[Path]:
     (bridge,) = {found["network_interface"] for found in json.loads(podman("network", "inspect", *network))}
     address = f"Address={addresses(lab)[node]}/{lan['IPPrefixLen']}\nGateway={lan['Gateway']}\n"
     arguments = [
-        "root=/dev/vda",
-        "ro",
+        "root=/dev/vda",  # without "ro", which overlayroot takes for the overlay
         "overlayroot=tmpfs",
         "console=ttyS0",
         f"systemd.hostname={node}",
