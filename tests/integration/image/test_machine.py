@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from images import IMAGE, Tree, addresses, archive, boot_files, cluster_key, power_off
@@ -35,9 +36,9 @@ def disk(lab: Lab, node: Tree, image: str, tmp_path_factory: pytest.TempPathFact
     root.mkdir()
     with subprocess.Popen(["podman", "export", node.name], stdout=subprocess.PIPE) as export:
         subprocess.run([*EXTRACT, f"--directory={root}"], stdin=export.stdout, check=True)
-    # podman keeps the /etc/hosts of a container out of its tree, and this machine does not ask podman's DNS.
-    names = "".join(f"{address} {name}\n" for name, address in addresses(lab).items())
-    (root / "etc/hosts").write_text(names)
+    # The machine does not ask podman's DNS for the controller, which has no address in the cluster file.
+    with (root / "etc/hosts").open("a") as names:
+        names.write(f"{lan(lab)['IPAddress']} {lab.controller}\n")
     files = archive(boot_files(cluster_key(lab)))
     subprocess.run([*EXTRACT, f"--directory={root}/etc"], input=files, check=True)
     for name in ("vmlinuz", "initrd.img"):
@@ -47,6 +48,13 @@ def disk(lab: Lab, node: Tree, image: str, tmp_path_factory: pytest.TempPathFact
     subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", root, file, "4G"], check=True)
     subprocess.run(["rm", "--recursive", root], check=True)
     return file
+
+
+def lan(lab: Lab) -> dict[str, Any]:
+    """The controller's part of the network of the lab's containers."""
+    networks = json.loads(podman("inspect", container(lab.controller)))[0]["NetworkSettings"]["Networks"]
+    (found,) = networks.values()
+    return dict(found)
 
 
 def credential(name: str, text: str) -> str:
@@ -60,10 +68,9 @@ def booted(lab: Lab, disk: Path, node: str) -> Iterator[Path]:
 
     Its root is an overlay in memory, and the disk cannot be written.
     """
-    network = json.loads(podman("inspect", container(lab.controller)))[0]["NetworkSettings"]["Networks"]
-    (lan,) = network.values()
-    (bridge,) = {found["network_interface"] for found in json.loads(podman("network", "inspect", *network))}
-    address = f"Address={addresses(lab)[node]}/{lan['IPPrefixLen']}\nGateway={lan['Gateway']}\n"
+    own = lan(lab)
+    (network,) = json.loads(podman("network", "inspect", own["NetworkID"]))
+    address = f"Address={addresses(lab)[node]}/{own['IPPrefixLen']}\nGateway={own['Gateway']}\n"
     arguments = [
         "root=/dev/vda",  # without "ro", which overlayroot takes for the overlay
         "overlayroot=tmpfs",
@@ -81,7 +88,7 @@ def booted(lab: Lab, disk: Path, node: str) -> Iterator[Path]:
     subprocess.run(["ip", "link", "delete", TAP], check=False, stderr=subprocess.DEVNULL)
     subprocess.run(["ip", "tuntap", "add", "dev", TAP, "mode", "tap"], check=True)
     try:
-        subprocess.run(["ip", "link", "set", TAP, "master", bridge, "up"], check=True)
+        subprocess.run(["ip", "link", "set", TAP, "master", network["network_interface"], "up"], check=True)
         with subprocess.Popen(command) as emulator:
             try:
                 yield disk.parent / "console"
