@@ -3,12 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A virtual machine without state boots an image with a kernel of its own: an overlay in memory over a read-only disk.
 
-It gets its name and its controllers as kernel arguments.
+It gets its name and its controllers as kernel arguments; its address is in the image, which a site has from DHCP.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import subprocess
 from collections.abc import Iterator
@@ -22,8 +21,8 @@ from lab import Lab, container, podman
 
 TAP = "lab-image"
 EXTRACT = ["tar", "--extract", "--numeric-owner"]
-NETWORK = ("network-generator", "networkd", "networkd-wait-online")
-"""Services of systemd, which no container needs."""
+NETWORK = {"multi-user": "systemd-networkd.service", "network-online": "systemd-networkd-wait-online.service"}
+"""Services of systemd, which no container needs, by the target that wants them."""
 MEMORY = "2304"  # MiB: more than the node has in the cluster file
 
 
@@ -36,9 +35,13 @@ def disk(lab: Lab, node: Tree, image: str, tmp_path_factory: pytest.TempPathFact
     root.mkdir()
     with subprocess.Popen(["podman", "export", node.name], stdout=subprocess.PIPE) as export:
         subprocess.run([*EXTRACT, f"--directory={root}"], stdin=export.stdout, check=True)
-    # The machine does not ask podman's DNS for the controller, which has no address in the cluster file.
-    with (root / "etc/hosts").open("a") as names:
-        names.write(f"{lan(lab)['IPAddress']} {lab.controller}\n")
+    own = lan(lab)
+    address = f"Address={addresses(lab)[lab.nodes[-1]]}/{own['IPPrefixLen']}\nGateway={own['Gateway']}\n"
+    (root / "etc/systemd/network/10-lab.network").write_text(f"[Match]\nType=ether\n[Network]\n{address}")
+    for target, unit in NETWORK.items():
+        wants = root / f"etc/systemd/system/{target}.target.wants"
+        wants.mkdir(exist_ok=True)
+        (wants / unit).symlink_to(f"/usr/lib/systemd/system/{unit}")
     files = archive(boot_files(cluster_key(lab)))
     subprocess.run([*EXTRACT, f"--directory={root}/etc"], input=files, check=True)
     for name in ("vmlinuz", "initrd.img"):
@@ -57,28 +60,19 @@ def lan(lab: Lab) -> dict[str, Any]:
     return dict(found)
 
 
-def credential(name: str, text: str) -> str:
-    """A kernel argument that gives systemd a credential (systemd.system-credentials(7))."""
-    return f"systemd.set_credential_binary={name}:{base64.b64encode(text.encode()).decode()}"
-
-
 @contextmanager
 def booted(lab: Lab, disk: Path, node: str) -> Iterator[Path]:
     """A machine that boots the image, on the network of the lab's containers; what it writes to its console.
 
     Its root is an overlay in memory, and the disk cannot be written.
     """
-    own = lan(lab)
-    (network,) = json.loads(podman("network", "inspect", own["NetworkID"]))
-    address = f"Address={addresses(lab)[node]}/{own['IPPrefixLen']}\nGateway={own['Gateway']}\n"
+    (network,) = json.loads(podman("network", "inspect", lan(lab)["NetworkID"]))
     arguments = [
         "root=/dev/vda",  # without "ro", which overlayroot takes for the overlay
         "overlayroot=tmpfs",
         "console=ttyS0",
         f"systemd.hostname={node}",
         f"gpucluster.controllers={lab.controller}",
-        *(f"systemd.wants=systemd-{name}.service" for name in NETWORK),
-        credential("network.network.10-lab", f"[Match]\nType=ether\n[Network]\n{address}"),
     ]
     command = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"]
     command += ["-m", MEMORY, "-kernel", f"{disk.parent}/vmlinuz", "-initrd", f"{disk.parent}/initrd.img"]
