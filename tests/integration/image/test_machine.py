@@ -105,6 +105,7 @@ def test_a_machine_without_state_joins_at_each_boot(lab: Lab, disk: Path) -> Non
             try:
                 lab.wait_until_idle(lab.controller, node, 900)
                 number, name, kernel, arguments, cgroups, root, noted = lab.command(lab.controller, job).split("\n")
+                lab.wait_until_idle(lab.controller, node)  # else the next boot ends the job, with its epilog
             except AssertionError as error:
                 pytest.fail(f"{error}\n{console.read_text(errors='replace')[-6000:]}")
         assert (name, cgroups, root) == (node, "cgroup2fs", "overlay")
