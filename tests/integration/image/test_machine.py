@@ -113,5 +113,7 @@ def test_a_machine_without_state_joins_at_each_boot(lab: Lab, disk: Path) -> Non
         assert f"gpucluster.controllers={lab.controller}" in arguments
         assert noted == number  # by the prolog; earlier jobs are not there
         jobs.append(number)
+        # Slurm would notice the loss of power only after a while, and start a job there.
+        lab.command(lab.controller, f"scontrol update nodename={node} state=down reason=power")
     for number in jobs:
         lab.wait_for(lab.controller, f"sacct --jobs={number} -XnP -o NodeList,State", f"{node}|COMPLETED")
