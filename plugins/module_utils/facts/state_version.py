@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The version of what this collection keeps on a host: the names and forms of the files in its directory.
 
-Role base writes it, and each run that changes hosts reads it first. docs/design/state.md says when it rises.
+Role base writes it, and each run that changes hosts reads it first. docs/design/new-version.md says when it rises.
 """
 
 from __future__ import annotations
