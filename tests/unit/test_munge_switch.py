@@ -33,10 +33,10 @@ def program() -> ModuleType:
 
 @pytest.fixture(name="calls")
 def programs_of_a_host(stand_in: StandIn, tmp_path: Path) -> Path:
-    """Stand-ins that succeed; systemctl writes down what it was asked."""
+    """Stand-ins that succeed; systemctl writes down what it starts and stops."""
     calls = tmp_path / "calls"
     calls.touch()
-    stand_in("systemctl", f'echo "$@" >>{calls}')
+    stand_in("systemctl", f'[ "$1" = reset-failed ] || echo "$@" >>{calls}')
     stand_in("munge", "echo MUNGE:x:")
     stand_in("unmunge", "cat >/dev/null")
     stand_in("sinfo", "exit 0")
@@ -79,6 +79,20 @@ def test_a_controller_stops_slurmctld_first_and_starts_it_last(program: ModuleTy
     host.is_controller = True
     program.switch(host, 0)
     assert calls.read_text().split("\n") == ["stop slurmctld", "restart munge", "start slurmctld", ""]
+
+
+def test_a_limit_of_starts_does_not_stop_slurmctld(
+    program: ModuleType, host: Any, calls: Path, stand_in: StandIn
+) -> None:
+    """systemd counts the starts of all runs, and refuses one that is too many until the counter is reset."""
+    host.is_controller = True
+    stand_in("systemctl", f'echo "$@" >>{calls}; [ "$1" != start ] || grep -q "reset-failed $2" {calls}')
+    program.switch(host, 0)
+    stand_in("systemctl", '[ "$1" != start ] || { echo Start request repeated too quickly; exit 1; }')
+    host.next.write_bytes(b"m" * 64)
+    with pytest.raises(program.SwitchError, match="start slurmctld: Start request repeated too quickly"):
+        program.switch(host, 0)
+    assert host.present.read_bytes() == b"m" * 64
 
 
 def test_a_standby_starts_after_the_first_controller(
@@ -177,7 +191,7 @@ def test_without_an_answer_the_new_key_stays(program: ModuleType, host: Any, sta
 def test_a_key_that_munged_does_not_take_goes_back(
     program: ModuleType, host: Any, calls: Path, stand_in: StandIn, tmp_path: Path
 ) -> None:
-    refuse = f'echo "$@" >>{calls}; ! [ "$1" = restart ] || grep -q o {tmp_path}/munge/munge.key'
+    refuse = f'echo "$@" >>{calls}; [ "$1" != restart ] || grep -q o {tmp_path}/munge/munge.key'
     stand_in("systemctl", refuse)
     host.is_controller = True
     with pytest.raises(program.SwitchError, match="systemctl restart munge"):

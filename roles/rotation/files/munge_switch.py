@@ -103,11 +103,21 @@ def run(*command: str, stdin: str = "", seconds: float = 90) -> subprocess.Compl
         return subprocess.CompletedProcess(command, 255, str(error), "")
 
 
+def begin(action: str, unit: str) -> subprocess.CompletedProcess[str]:
+    """Start or restart a unit, however often it was started before: this may have reached its limit of starts."""
+    run("systemctl", "reset-failed", unit)
+    return run("systemctl", action, unit)
+
+
 def must(*command: str, stdin: str = "") -> str:
     """The output of a command that must not fail."""
-    done = run(*command, stdin=stdin)
+    return output(run(*command, stdin=stdin))
+
+
+def output(done: subprocess.CompletedProcess[str]) -> str:
+    """The output of a command. Raises SwitchError if it has failed."""
     if done.returncode:
-        raise SwitchError(f"{' '.join(command)}: {done.stdout.strip()[-300:]}")
+        raise SwitchError(f"{' '.join(done.args)}: {done.stdout.strip()[-300:]}")
     return done.stdout
 
 
@@ -173,7 +183,7 @@ def stage(host: Host, content: bytes) -> None:
 
 def restart() -> None:
     """Let munged read its key, and prove that it opens its own credentials."""
-    must("systemctl", "restart", "munge")
+    output(begin("restart", "munge"))
     must("unmunge", "--no-output", stdin=must("munge", "--no-input"))
 
 
@@ -277,8 +287,9 @@ def switch(host: Host, at: float) -> None:
         if host.is_standby:
             wait_for_first(host)
     finally:
-        if host.is_controller:
-            run("systemctl", "start", "slurmctld")
+        started = begin("start", "slurmctld") if host.is_controller else None
+    if started:
+        output(started)
     if host.proves:
         prove(host)
 
@@ -289,7 +300,8 @@ def arm(host: Host, at: float, arguments: list[str]) -> None:
     run("systemctl", "reset-failed", UNIT)
     with contextlib.suppress(FileNotFoundError):
         host.record.unlink()
-    after = ["--property=ExecStopPost=/usr/bin/systemctl start slurmctld"] if host.is_controller else []
+    steps = ("-/usr/bin/systemctl reset-failed slurmctld", "/usr/bin/systemctl start slurmctld")
+    after = [f"--property=ExecStopPost={step}" for step in steps] if host.is_controller else []
     program = [sys.executable, os.path.abspath(__file__), "switch", f"--at={at}", *arguments]
     must("systemd-run", f"--unit={UNIT}", "--collect", "--quiet", *after, *program)
 

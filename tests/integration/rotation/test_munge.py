@@ -105,6 +105,8 @@ def is_whole(lab: Lab) -> None:
     assert lab.command(LOGIN, "timeout 60 sinfo -h -o %D") == "2"
     for controller in (FIRST, SECOND):
         assert lab.command(controller, "systemctl is-active slurmctld") == "active"
+        # Without it, slurmctld would be stopped until somebody starts it.
+        assert "repeated too quickly" not in lab.command(controller, "journalctl --unit=slurmctld")
 
 
 @pytest.fixture(name="work")
