@@ -22,6 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     backup_hosts,
     is_controller,
+    serves,
     serving_controller,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
@@ -254,13 +255,23 @@ def _token_lines(host: RunHost) -> Iterator[str]:
 
 
 def token_services(host: RunHost) -> list[str]:
-    """The daemons of this host that check tokens, in the order in which they restart."""
+    """The daemons of this host that check tokens."""
     accounts = rest.has_key(host)
     return [
         *(["slurmdbd"] if accounts and host.name == host["slurm_database"] else []),
         *(["slurmctld"] if is_controller(host) else []),
         *([rest.CHECK] if rest.is_served(host) else []),
     ]
+
+
+def is_standby(host: RunHost) -> bool:
+    """Whether this host is a controller that does not serve."""
+    return is_controller(host) and not serves(host)
+
+
+def first_token_services(host: RunHost) -> list[str]:
+    """The daemons of this host that get the new key first. slurmctld of a standby is stopped meanwhile."""
+    return [name for name in token_services(host) if not (name == "slurmctld" and is_standby(host))]
 
 
 def token_key_files(host: RunHost, service: str) -> list[dict[str, Any]]:

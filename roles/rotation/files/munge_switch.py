@@ -237,9 +237,9 @@ def wait_for_controllers(host: Host) -> None:
 
 
 def wait_for_standbys(host: Host) -> None:
-    """The first controller stops last: a command that meets a standby alone asks again after 30 s only.
+    """The first controller stops last: a command that meets a standby alone asks again after 60 s only.
 
-    That is a quarter of SlurmctldTimeout (slurm_send_recv_controller_msg in src/common/slurm_protocol_api.c).
+    That is half of SlurmctldTimeout (slurm_send_recv_controller_msg in src/common/slurm_protocol_api.c).
     """
     for _try in until(host.stop / 2, host.pause):
         if all(port(address) == CLOSED for address in host.controllers[1:]):

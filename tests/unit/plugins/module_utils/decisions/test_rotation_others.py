@@ -55,6 +55,14 @@ def test_all_daemons_that_check_tokens_get_the_new_key_in_one_task(tmp_path: Pat
         "head": ["slurmdbd", "slurmctld"],
         "login": ["slurm-rest-auth"],
     }
+    two = cluster(**{**WHOLE, "rotate": "jwt", "slurm_controllers": ["head", "n1"], "slurm_database": "n1"})
+    assert {name: rotation_others.first_token_services(host) for name, host in two.items()} == {
+        "head": ["slurmctld"],
+        "login": ["slurm-rest-auth"],
+        "n1": ["slurmdbd"],
+        "n2": [],
+    }
+    assert [name for name, host in two.items() if rotation_others.is_standby(host)] == ["n1"]
     for service in services["head"]:
         (file,) = rotation_others.token_key_files(hosts["head"], service)
         assert (file["path"], file["mode"]) == ("/etc/gpucluster-slurm/jwt_hs256.key", "0400")
