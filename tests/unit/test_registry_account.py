@@ -21,7 +21,7 @@ RIGHT = f"Basic {base64.b64encode(b'cache:s3cret').decode()}"
 
 
 class Registry(BaseHTTPRequestHandler):
-    """At /basic it asks for a password itself, at /bearer it names a place for tokens, and /open asks for nothing."""
+    """At /bearer it names a place for tokens, at /basic it asks for a password itself, and /open asks for nothing."""
 
     def do_GET(self) -> None:
         known = self.headers.get("Authorization") == RIGHT
@@ -29,7 +29,7 @@ class Registry(BaseHTTPRequestHandler):
             "/basic/v2/": 'Basic realm="x"',
             "/bearer/v2/": f'Bearer realm="http://{self.headers["Host"]}/token",service="reg"',
         }
-        right = self.path == "/open/v2/" or (known and self.path in ("/basic/v2/", "/token?service=reg"))
+        right = self.path == "/open/v2/" or (known and self.path == "/token?service=reg")
         self.send_response(200 if right else 401)
         if self.path in challenges:
             self.send_header("WWW-Authenticate", challenges[self.path])
@@ -57,18 +57,18 @@ def given(password: str) -> str:
     return json.dumps({"username": "cache", "password": password})
 
 
-@pytest.mark.parametrize("kind", ["basic", "bearer"])
-def test_an_account_is_accepted_or_refused(account: ModuleType, url: str, kind: str) -> None:
-    account.prove(f"{url}/{kind}", given("s3cret"))
+def test_an_account_is_accepted_or_refused(account: ModuleType, url: str) -> None:
+    account.prove(f"{url}/bearer", given("s3cret"))
     with pytest.raises(account.AccountError, match=r"does not accept the user and the password .401.") as found:
-        account.prove(f"{url}/{kind}", given("wr0ng"))
+        account.prove(f"{url}/bearer", given("wr0ng"))
     assert "wr0ng" not in str(found.value)
 
 
 def test_a_registry_that_proves_nothing(account: ModuleType, url: str) -> None:
     with pytest.raises(account.AccountError, match="asks for no password, so that nothing can be proved"):
         account.prove(f"{url}/open", given("s3cret"))
-    with pytest.raises(account.AccountError, match="ended with 401, and asks for no password"):
-        account.prove(f"{url}/other", given("s3cret"))
+    for path, kind in (("basic", "Basic"), ("other", "no challenge")):
+        with pytest.raises(account.AccountError, match=f"ended with 401, found {kind}, allowed: Bearer"):
+            account.prove(f"{url}/{path}", given("s3cret"))
     with pytest.raises(account.AccountError, match="does not answer"):
         account.prove("http://127.0.0.1:1", given("s3cret"))

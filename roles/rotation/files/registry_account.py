@@ -1,7 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Asks a registry whether it accepts a user and a password, in the way of docker-registry.
+"""Asks a registry whether it accepts a user and a password, in the way of docker-registry: by a token.
+
+docker-registry 2 gives user and password to the place that the registry names for tokens, and never to the registry
+itself (registry/proxy/proxyauth.go of distribution 2.8.3; 3.0 does).
 
 The argument is the address of the registry; standard input has {"username": ..., "password": ...}. The reason of a
 failure is one line on standard error, without the password.
@@ -50,14 +53,16 @@ def prove(registry: str, text: str) -> None:
     if status == 200:
         raise AccountError(f"{url} asks for no password, so that nothing can be proved")
     kind, _blank, rest = challenge.partition(" ")
-    if kind.lower() == "bearer":
-        asked = dict(re.findall(r'(\w+)="([^"]*)"', rest))
-        if "realm" not in asked:
-            raise AccountError(f"{url} names no place for tokens")
-        query = {key: value for key, value in asked.items() if key in ("service", "scope")}
-        url = f"{asked['realm']}?{urlencode(query)}"
-    elif kind.lower() != "basic":
-        raise AccountError(f"{url} ended with {status}, and asks for no password")
+    if kind.lower() != "bearer":
+        raise AccountError(
+            f"{url} ended with {status}, found {kind or 'no challenge'}, allowed: Bearer. docker-registry 2 sends no "
+            "password to a registry that gives no tokens"
+        )
+    asked = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+    if "realm" not in asked:
+        raise AccountError(f"{url} names no place for tokens")
+    query = {key: value for key, value in asked.items() if key in ("service", "scope")}
+    url = f"{asked['realm']}?{urlencode(query)}"
     status, _challenge = ask(url, headers)
     if status != 200:
         raise AccountError(f"{url.partition('?')[0]} does not accept the user and the password ({status})")
