@@ -24,7 +24,7 @@ INTEGRATION = Path(__file__).parents[1] / "integration"
 sys.path[:0] = [str(INTEGRATION), str(INTEGRATION / "image")]
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
-from images import IMAGE, NODES, bare_image, bare_tree, boot, cluster_key, power_off  # noqa: E402
+from images import IMAGE, SSH_OPTIONS, bare_image, bare_tree, boot, cluster_key, power_off  # noqa: E402
 from lab import ROOT, Lab, Run, podman, with_cluster  # noqa: E402
 
 KEYS = ("plugin", "name", "defaults", "controllers", "addresses", "hardware", "partitions", "access")
@@ -33,7 +33,7 @@ KEYS = ("plugin", "name", "defaults", "controllers", "addresses", "hardware", "p
 storage is left out: the health check would drain the nodes for the scratch of 8 MiB, which is the TmpFS.
 """
 
-UNTIL_SSH = "until systemctl is-active --quiet ssh.service; do sleep 0.2; done"
+UNTIL_SSH = "until systemctl is-active --quiet ssh.service 2>/dev/null; do sleep 0.2; done"
 
 
 def timed(what: str, work: Callable[[], object]) -> float:
@@ -75,7 +75,7 @@ def start_bare(lab: Lab) -> None:
     """From bare hosts to the job."""
     for node in lab.nodes:
         podman("exec", boot(lab, bare_image(lab), node, b""), "sh", "-c", UNTIL_SSH)
-    succeed(lab.playbook("site", "--skip-tags=validate", *NODES))
+    succeed(lab.playbook("site", "--skip-tags=validate", *SSH_OPTIONS))
     run_job(lab)
 
 

@@ -18,8 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist
 from lab import ROOT, Lab, LiveRun, Run, container, podman
 
 # The ssh configuration of the lab has its own hosts only.
-NODES = (
-    "--limit=!img-login",
+SSH_OPTIONS = (
     "--user=admin",
     f"--private-key={ROOT}/.lab/id_ed25519",
     "--ssh-common-args=-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
