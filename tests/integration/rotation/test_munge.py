@@ -105,7 +105,7 @@ def is_whole(lab: Lab) -> None:
     assert lab.command(LOGIN, "timeout 60 sinfo -h -o %D") == "2"
     for controller in (FIRST, SECOND):
         assert lab.command(controller, "systemctl is-active slurmctld") == "active"
-        # Without it, slurmctld would be stopped until somebody starts it.
+        # systemd refuses a start after too many, and slurmctld would stay stopped.
         assert "repeated too quickly" not in lab.command(controller, "journalctl --unit=slurmctld")
 
 
