@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Each run of ansible-playbook in README.md and docs/admin, as it stands there, from bare hosts to the last node.
 
-Those of docs/admin/adopt.md are in scenario adopt, those with which a cluster begins (docs/admin/getting-started.md) in
-scenario first, and those of acceptance.md need equal links and disks. The tests depend on each other and run in this
-order. A reboot is as in reboots.py, and the kernel's package is an empty one.
+Those of docs/admin/adopt.md are in scenario adopt, those of image.yml in scenario image, those with which a cluster
+begins (docs/admin/getting-started.md) in scenario first, and those of acceptance.md need equal links and disks. The
+tests depend on each other and run in this order. A reboot is as in reboots.py, and the kernel's package is an empty one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NODES = ("gpu01", "gpu02", "gpu03", "gpu04")
 
 ORDER = (
     *("new", "site", "discover", "doctor", "validate", "report", "warm_up", "backup", "restore", "upgrade"),
-    *("maintenance", "rolling", "remove_nodes"),
+    *("maintenance", "rolling", "rotate_keys", "remove_nodes"),
 )
 """The playbooks, as an administrator comes to them."""
 
@@ -46,7 +46,8 @@ def playbook(command: str) -> str:
 
 
 BEGIN = [command for command in commands("docs/admin/getting-started.md") if playbook(command) == "new"]
-ELSEWHERE = (*commands("docs/admin/adopt.md"), *commands("docs/admin/acceptance.md"), *BEGIN)
+IMAGES = [command for command in commands(*DOCUMENTS) if playbook(command) == "image"]
+ELSEWHERE = (*commands("docs/admin/adopt.md", "docs/admin/acceptance.md"), *BEGIN, *IMAGES)
 STORY = sorted(
     (command for command in commands(*DOCUMENTS) if command not in ELSEWHERE),
     key=lambda command: ORDER.index(playbook(command)),
