@@ -171,6 +171,19 @@ def test_hooks_check_the_files_of_a_commit(tmp_path: Path) -> None:
     assert "F401" in wrong.stdout
 
 
+# -- scenarios -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("directory", sorted({path.parent for path in ROOT.glob("tests/integration/*/test_*.py")}))
+def test_the_tests_of_each_scenario_can_be_collected(directory: Path) -> None:
+    """Most scenarios run in `make test-all` alone, and a test that reads documents can fail before it begins."""
+    command = [str(BIN / "pytest"), "--collect-only", "--quiet", "-p", "no:cacheprovider", str(directory)]
+    environment = {**os.environ, "MOLECULE_SCENARIO_NAME": directory.name}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout[-2000:]
+
+
 # -- a push ----------------------------------------------------------------------------------------------------------
 
 

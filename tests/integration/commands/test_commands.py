@@ -5,7 +5,7 @@
 
 Those of docs/admin/adopt.md are in scenario adopt, those of image.yml in scenario image, those with which a cluster
 begins (docs/admin/getting-started.md) in scenario first, and those of acceptance.md need equal links and disks. The
-tests depend on each other and run in this order. A reboot is as in reboots.py, and the kernel's package is an empty one.
+tests depend on each other and run in this order. A reboot is as in reboots.py, and the kernel's package is empty.
 """
 
 from __future__ import annotations
