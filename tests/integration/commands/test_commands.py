@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Each run of ansible-playbook in README.md and docs/admin, as it stands there, from bare hosts to the last node.
 
-Those of docs/admin/adopt.md are in scenario adopt, those of image.yml in scenario image, those with which a cluster
+Those of docs/admin/adopt.md are in scenario adopt, those of images.md in scenario image, those with which a cluster
 begins (docs/admin/getting-started.md) in scenario first, and those of acceptance.md need equal links and disks. The
 tests depend on each other and run in this order. A reboot is as in reboots.py, and the kernel's package is empty.
 """
@@ -45,9 +45,14 @@ def playbook(command: str) -> str:
     return command.split()[1].removeprefix("gpucluster.slurm.")
 
 
-BEGIN = [command for command in commands("docs/admin/getting-started.md") if playbook(command) == "new"]
+BEGIN = [
+    command
+    for command in commands("docs/admin/getting-started.md")
+    if playbook(command) == "new" or "one.cluster.yml" in command
+]
 IMAGES = [command for command in commands(*DOCUMENTS) if playbook(command) == "image"]
-ELSEWHERE = (*commands("docs/admin/adopt.md", "docs/admin/acceptance.md"), *BEGIN, *IMAGES)
+PAGES = ("docs/admin/adopt.md", "docs/admin/acceptance.md", "docs/admin/images.md")
+ELSEWHERE = (*commands(*PAGES), *BEGIN, *IMAGES)
 STORY = sorted(
     (command for command in commands(*DOCUMENTS) if command not in ELSEWHERE),
     key=lambda command: ORDER.index(playbook(command)),
