@@ -1,0 +1,186 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts that are made again while the cluster serves: bare ones, on which something of an earlier installation is left.
+
+A disk or a file system outlives its host: then files belong to ids of users that the bare host does not have yet. The
+daemons of the cluster use what is left if it is theirs; what would make the host wrong is refused before anything is
+changed. The tests need each other and run in this order, after those of test_controllers.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+from lab import Lab, with_cluster
+from under_load import (
+    BOTH,
+    DATABASE,
+    FIRST,
+    FIRST_SERVES,
+    LOGIN,
+    MORE,
+    NODE,
+    SECOND,
+    STATE,
+    job_runs,
+    jobs_of_alice,
+    lose,
+    site,
+    start_load,
+    stop_load,
+    succeeded,
+)
+
+SLURM, MUNGE, JOBS, OTHER = 64030, 966, 965, 118
+"""The ids of users that the run makes, and one that belongs to nobody: that of another distribution's package."""
+
+SITE_UNIT = "/etc/systemd/system/{}.service.d/site.conf"
+OWN = f"install -o {SLURM} -g {SLURM}"
+MUNGES = f"install -o {OTHER} -g {OTHER}"
+
+LEFT: dict[str, dict[str, str]] = {
+    SECOND: {
+        "directory of logs": f"{OWN} -d /var/log/slurm",
+        "log": f"{OWN} /dev/null /var/log/slurm/slurmctld.log",
+        "list of jobs": f"{OWN} /dev/null /var/log/slurm/job_completions",
+        "directory of the default": f"{OWN} -d /var/lib/slurm /var/lib/slurm/slurmctld",
+        "chosen directory of logs": f"{OWN} -d /srv/slurm-log",
+        "configuration": f"{OWN} -d /etc/slurm; {OWN} -m 644 /dev/null /etc/slurm/slurm.conf",
+        "slurmdbd.conf of another time": f"{OWN} -m 600 /dev/null /etc/slurm/slurmdbd.conf",
+        "version": "mkdir -p /var/lib/gpucluster-slurm; echo 1 >/var/lib/gpucluster-slurm/version",
+        "files in force": "cd /var/lib/gpucluster-slurm; mkdir -m 700 good; echo x >good/slurm.conf",
+        "drop-in of slurmctld": f"install -D /dev/null {SITE_UNIT.format('slurmctld')}",
+        "password of a backup": "mkdir -p /etc/gpucluster-slurm/backup; echo x >/etc/gpucluster-slurm/backup/password",
+    },
+    DATABASE: {
+        "directory of munge": f"{MUNGES} -d -m 711 /var/lib/munge; {MUNGES} /dev/null /var/lib/munge/munge.seed",
+        "log of munge": f"{MUNGES} -d -m 700 /var/log/munge; {MUNGES} /dev/null /var/log/munge/munged.log",
+        "archive": f"{OWN} -d /var/lib/slurm /var/lib/slurm/archive",
+        "slurmdbd.conf": f"{OWN} -d /etc/slurm; {OWN} -m 600 /dev/null /etc/slurm/slurmdbd.conf",
+        "log of slurmdbd": f"{OWN} -d /var/log/slurm; {OWN} -m 600 /dev/null /var/log/slurm/slurmdbd.log",
+        "setting of MariaDB": "cd /etc; mkdir -p mysql/mariadb.conf.d; printf '[mysqld]\\nmax_connections=50\\n' "
+        ">mysql/mariadb.conf.d/zz-gpucluster-slurm.cnf",
+    },
+    MORE: {
+        "key of munge": f"{MUNGES} -d -m 700 /etc/munge; head -c 1024 /dev/urandom >/root/key; "
+        f"{MUNGES} -m 400 /root/key /etc/munge/munge.key",
+        "user munge": f"groupadd -g {OTHER} munge; useradd -r -u {OTHER} -g munge -M munge",
+        "spool": f"{OWN} -d /srv/spool; {OWN} /dev/null /srv/spool/cred_state",
+        "home of the jobs": f"install -d -m 750 -o {JOBS} -g {JOBS} /var/lib/slurm-check",
+        "controller of another time": "echo 'SLURMD_OPTIONS=\"--conf-server elsewhere:6817\"' >/etc/default/slurmd",
+        "drop-in of slurmd": f"install -D /dev/null {SITE_UNIT.format('slurmd')}",
+        "users of another time": "mkdir -p /etc/sysusers.d; echo 'u slurm 990 - -' >/etc/sysusers.d/zz-slurm.conf",
+        "directories of another time": "echo 'd /var/log/slurm 0777 root root' >/etc/tmpfiles.d/gpucluster-slurm.conf",
+        "health check": "mkdir -p /etc/gpucluster-slurm; echo '{}' >/etc/gpucluster-slurm/health.json",
+        "hosts": "for line in '# BEGIN' '10.9.9.9 two-ctl1' '# END'; do "
+        "echo \"$line\" | sed '/^#/s/$/ gpucluster.slurm controllers/' >>/etc/hosts; done",
+        "removed package": "mkdir -p /etc/logrotate.d; echo '/var/log/slurm/slurmd.log {}' >/etc/logrotate.d/slurmd",
+    },
+}
+"""What is left on a host, as commands of a shell: the run makes the host right all the same."""
+
+REFUSED: dict[str, tuple[str, str, str]] = {
+    "user of another id": (f"useradd -r -u {OTHER} slurm", "userdel slurm", f"the user slurm has id {OTHER} here"),
+    "id of another user": (
+        f"useradd -r -u {SLURM} oldslurm",
+        "userdel oldslurm",
+        f"the user oldslurm has id {SLURM} here, and the user slurm and its group have {SLURM} in this cluster",
+    ),
+    "group of another id": (
+        f"groupadd -r -g {OTHER} slurm",
+        "groupdel slurm",
+        f"the group slurm has id {OTHER} here, and the user slurm and its group have {SLURM} in this cluster",
+    ),
+    "id of another group": (
+        f"groupadd -r -g {SLURM} oldslurm",
+        "groupdel oldslurm",
+        f"the group oldslurm has id {SLURM} here, and the user slurm and its group have {SLURM} in this cluster",
+    ),
+    "id of the jobs": (
+        f"useradd -r -u {JOBS} somebody",
+        "userdel somebody",
+        f"the user somebody has id {JOBS} here, and the user slurm-check and its group have {JOBS} in this cluster",
+    ),
+    "directory of a stranger": (
+        f"install -d -o {OTHER} -g {OTHER} /srv/slurm-log",
+        "rmdir /srv/slurm-log",
+        "/srv/slurm-log is ",
+    ),
+    "newer version": (
+        "mkdir -p /var/lib/gpucluster-slurm; echo 99 >/var/lib/gpucluster-slurm/version",
+        "rm -r /var/lib/gpucluster-slurm",
+        "found 99",
+    ),
+    "another cluster": (
+        "mkdir -p /etc/slurm; printf 'ClusterName=other\\nSlurmctldHost=elsewhere\\n' >/etc/slurm/slurm.conf",
+        "rm -r /etc/slurm",
+        "other",
+    ),
+}
+"""What is left, the command that removes it, and the reason for which the run refuses the host."""
+
+
+@pytest.fixture(name="larger", scope="module")
+def cluster_with_own_directories(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The cluster with one node more, and directories of the site's choice."""
+    cluster = {
+        **lab.cluster,
+        "nodes": [*lab.cluster["nodes"], {"hosts": MORE, "hardware": "container", "address": "10.213.7.196"}],
+        "slurm_conf": {
+            **lab.cluster["slurm_conf"],
+            "SlurmdSpoolDir": "/srv/spool",
+            "JobCompType": "jobcomp/filetxt",
+            "JobCompLoc": "/srv/slurm-log/completions",
+        },
+    }
+    return with_cluster(lab, tmp_path_factory.mktemp("larger"), cluster)
+
+
+def test_a_bare_standby_joins_while_the_primary_serves(lab: Lab) -> None:
+    """The state directory, which outlives it, belongs to the id of a user that the bare host does not have."""
+    with jobs_of_alice(lab) as job:
+        lose(lab, SECOND)
+        assert lab.host(SECOND).run("getent passwd slurm").rc == 2
+        assert lab.command(SECOND, f"stat -c %u {STATE}") == str(SLURM)
+        run = lab.playbook("restore")
+        assert "Nothing is lost" in str(run.failed), run.output[-3000:]
+        started = lab.command(FIRST, "systemctl show -P ActiveEnterTimestamp slurmctld")
+        succeeded(site(lab), FIRST_SERVES)
+        assert lab.command(FIRST, "systemctl show -P ActiveEnterTimestamp slurmctld") == started
+        assert lab.command(LOGIN, "timeout 60 scontrol ping") == BOTH
+        job_runs(lab, job)
+
+
+@pytest.mark.parametrize("left", REFUSED)
+def test_what_would_make_a_host_wrong_is_refused_before_anything_is_changed(lab: Lab, larger: Lab, left: str) -> None:
+    plant, remove, reason = REFUSED[left]
+    if lab.host(MORE).run("getent passwd slurm").rc == 0:
+        lose(lab, MORE)
+    lab.command(MORE, plant)
+    try:
+        run = site(larger, f"--limit={MORE},{FIRST},{SECOND}", "--check")
+        assert reason in str(run.failed.get(MORE)), run.output[-3000:]
+        assert MORE not in run.changed
+    finally:
+        lab.command(MORE, remove)
+
+
+def test_what_is_left_of_an_earlier_installation_is_made_right(lab: Lab, larger: Lab) -> None:
+    """All at once, on hosts of each kind: one run makes them right, and the next one changes nothing."""
+    stop_load(lab)
+    lab.command(FIRST, "slurm-backup run")
+    lab.command(DATABASE, "slurm-backup run")
+    lose(lab, *LEFT)
+    start_load(lab)
+    for host, commands in LEFT.items():
+        lab.script(host, "sh -e", "\n".join(f"({command})" for command in commands.values()).encode())
+    run = site(larger, playbook="restore")
+    succeeded(run, FIRST_SERVES)
+    second = site(larger)
+    succeeded(second, FIRST_SERVES)
+    assert second.changed == {}
+    for node in (MORE, NODE):
+        lab.wait_until_idle(LOGIN, node)
+    assert lab.command(LOGIN, "timeout 60 scontrol ping") == BOTH
+    assert lab.command(SECOND, f"stat -c %u {STATE}") == str(SLURM)
+    assert lab.command(MORE, "munge --no-input | unmunge | grep -c Success") == "1"
