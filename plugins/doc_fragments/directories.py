@@ -32,6 +32,13 @@ options:
             mode is right with which other users cannot write there, and nothing is changed.
         type: str
         default: ""
+      owner_id:
+        description:
+          - Id of a user O(directories[].owner) who does not exist yet, and of the group of this user. Without it, what
+            belongs to this id belongs to a stranger.
+        type: int
+        default: 0
+        version_added: 0.2.0
       mode:
         description: Permissions of the directory, in octal.
         type: str

@@ -59,6 +59,13 @@ options:
     type: list
     elements: str
     default: []
+  ids:
+    description:
+      - Ids of users by name. Those that a user who does not exist yet would not get, because another user or a group
+        has them, are returned.
+    type: dict
+    default: {}
+    version_added: 0.2.0
   policy_users:
     description:
       - Users that have to exist on the host, by name. The module asks for all of them with one call of getent, and
@@ -327,6 +334,11 @@ ansible_facts:
           type: dict
           returned: always
           sample: {slurm: 64030}
+        taken_ids:
+          description: Why users of O(ids) who do not exist would not get their ids, or groups with these ids, by user.
+          type: dict
+          returned: always
+          sample: {slurm: [the user backup2 has id 64030]}
         people:
           description:
             - The SHA-256 checksum of the plan of people that M(gpucluster.slurm.slurm_people) has put into force.
@@ -594,6 +606,7 @@ def read_facts(module: AnsibleModule) -> HostFactsResult:
     questions = Questions(
         **lists,
         scripts=params["scripts"],
+        ids=params["ids"],
         slurm_package=params["slurm_package"],
         update_lists=params["update_lists"],
         state_directory=params["state_directory"],
@@ -628,6 +641,7 @@ ARGUMENTS = {
     "hold": NAMES,
     "candidates": NAMES,
     "users": NAMES,
+    "ids": {"type": "dict", "default": {}},
     "policy_users": NAMES,
     "directory_users": NAMES,
     "paths": PATHS,

@@ -89,6 +89,7 @@ def honest(name: str) -> dict[str, Any]:
         "clocks": {},
         "made": {},
         "users": {},
+        "taken_ids": {},
         "paths": {},
         "directories": {"differ": {}, "refused": []},
         "free_mib": {},

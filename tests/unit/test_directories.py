@@ -117,6 +117,35 @@ def test_a_directory_of_an_unknown_user_waits_for_him(place: Path) -> None:
         found.repair()
 
 
+ABSENT = 64039
+"""The id of a user who does not exist here, and that the run gives to him."""
+
+
+def test_what_belongs_to_a_user_whom_the_run_makes_is_not_a_strangers(place: Path) -> None:
+    """A host was lost, and its file system was not: the bare host has files of an id, and not yet the user."""
+    wanted = []
+    for name, owner in (("state", "slurm-of-test"), ("chosen", ""), ("above/log", "")):
+        path = place / name
+        path.mkdir(parents=True, mode=0o755)
+        os.chown(path, ABSENT, ABSENT)
+        wanted.append(Directory(str(path), owner, owner_id=ABSENT if owner else 0))
+    os.chown(place / "above", ABSENT, ABSENT)
+    (place / "state/job_state").touch()
+    os.chown(place / "state/job_state", ABSENT, ABSENT)
+    assert probe.directories(wanted) == {"differ": {}, "refused": []}
+    without = [Directory(entry.path, entry.owner) for entry in wanted]
+    assert f"{place}/chosen is {ABSENT}:{ABSENT} 0755" in str(probe.directories(without)["refused"])
+
+
+def test_a_directory_of_a_user_whom_the_run_makes_differs_by_its_mode(place: Path) -> None:
+    path = place / "state"
+    path.mkdir(mode=0o700)
+    os.chown(path, ABSENT, ABSENT)
+    found = Directories([Directory(str(path), "slurm-of-test", owner_id=ABSENT)])
+    assert found.differ == {str(path): f"{ABSENT}:{ABSENT} 0700"}
+    assert found.diff[0]["after"] == "slurm-of-test:slurm-of-test 0755\n"
+
+
 def test_directories_below_one_that_is_repaired(place: Path) -> None:
     """Both are repaired in one run, and the one above first."""
     (place / "kept/good").mkdir(parents=True)
@@ -328,6 +357,16 @@ def test_the_fact(place: Path) -> None:
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
+
+
+def test_each_owner_has_the_id_that_the_run_gives_him() -> None:
+    for host in cluster(slurm_profile="strict", slurm_conf={"SlurmUser": "root"}).values():
+        owned = [entry for entry in host_directories.directories(host) if "owner" in entry]
+        owners = {entry["owner"]: entry.get("owner_id") for entry in owned}
+        assert owners == {"root": None, "munge": 966, "slurm-check": 965}
+    host = cluster(slurm_user_id=2000)["head"]
+    ids = {entry.get("owner_id") for entry in host_directories.directories(host) if entry.get("owner") == "slurm"}
+    assert ids == {2000}
 
 
 def test_a_controller_has_the_closed_directory_before_files_are_copied_there() -> None:

@@ -90,6 +90,18 @@ def slurm_user(host: RunHost) -> str:
     return str(conf["SlurmUser"] or "root") if "SlurmUser" in conf else "slurm"
 
 
+def id_variables(host: RunHost) -> dict[str, str]:
+    """The users that have the same id on every host, with the variables of these ids."""
+    user = profile(host).job_user
+    return {"slurm": "slurm_user_id", **({user: "slurm_job_user_id"} if user != "root" else {})}
+
+
+def service_ids(host: RunHost) -> dict[str, int]:
+    """The ids of the users that the run makes where they do not exist."""
+    same = {user: int(host[variable]) for user, variable in id_variables(host).items()}
+    return {"munge": int(host.option("base", "base_munge_user_id")), **same}
+
+
 def state_directory(host: RunHost) -> str:
     """StateSaveLocation."""
     return str(host["slurm_conf"].get("StateSaveLocation", f"{LIB_DIR}/slurmctld"))

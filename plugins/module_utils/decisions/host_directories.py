@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.chosen_di
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
     is_controller,
     profile,
+    service_ids,
     slurm_user,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
@@ -37,7 +38,9 @@ are made on every host, and at each boot by systemd-tmpfiles. `closed`: nothing 
 
 def directories(host: RunHost) -> list[Directory]:
     """All directories of a host."""
-    return created_at_boot(host) + OF_PROGRAMS + of_controllers(host) + written_by_slurm(host) + chosen(host)
+    found = created_at_boot(host) + OF_PROGRAMS + of_controllers(host) + written_by_slurm(host) + chosen(host)
+    ids = service_ids(host)
+    return [{**entry, "owner_id": ids[entry["owner"]]} if entry.get("owner") in ids else entry for entry in found]
 
 
 def created_at_boot(host: RunHost) -> list[Directory]:

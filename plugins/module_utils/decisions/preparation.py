@@ -23,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
     GROUP_ROLES,
     backup_hosts,
     is_controller,
-    profile,
+    service_ids,
     source,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import Installation, installation
@@ -41,7 +41,7 @@ SYSCTL = ["/usr/lib/systemd/systemd-sysctl", kernel.FILE]
 
 def service_users(host: RunHost) -> list[str]:
     """The users of services, and that of the collection's own jobs."""
-    return ["munge", "slurm", *([profile(host).job_user] if profile(host).job_user != "root" else [])]
+    return list(service_ids(host))
 
 
 def hosts_marker(host: RunHost) -> str:

@@ -24,7 +24,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     upkeep,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    id_variables,
     is_controller,
+    service_ids,
     source,
     state_directory,
     state_mark,
@@ -81,10 +83,12 @@ def questions(host: RunHost, update_lists: bool = False) -> dict[str, Any]:
         host: the host.
         update_lists: whether apt is to download its lists of packages first.
     """
+    ids = service_ids(host)
     return role_questions(host) | {
         "packages": unique([*known_packages(host), *preparation.own_packages(host), *upkeep.FILES]),
         "update_lists": update_lists,
         "users": preparation.service_users(host),
+        "ids": {name: ids[name] for name in id_variables(host)},
         "policy_users": policy_users(host),
         "directory_users": directory_users(host),
         "directories": host_directories.directories(host),

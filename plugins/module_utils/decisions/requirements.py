@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image, kernel, platform
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    id_variables,
     is_controller,
-    profile,
     slurm_user,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
@@ -53,13 +53,13 @@ def _name(host: RunHost) -> Iterator[str]:
 
 
 def _users(host: RunHost) -> Iterator[str]:
-    user = profile(host).job_user
-    for name, variable in (("slurm", "slurm_user_id"), (user, "slurm_job_user_id")):
-        found, wanted = host.facts["users"].get(name), host[variable]
-        if found is not None and int(found) != int(wanted):
+    for name, variable in id_variables(host).items():
+        wanted, found = int(host[variable]), host.facts["users"].get(name)
+        other = [f"the user {name} has id {found}"] if found not in (None, wanted) else []
+        for conflict in [*other, *host.facts["taken_ids"].get(name, ())]:
             yield (
-                f"the user {name} has id {found} here and {wanted} in this cluster ({variable}); it must be the same "
-                "on every host"
+                f"{conflict} here, and the user {name} and its group have {wanted} in this cluster ({variable}); it "
+                "must be the same on every host"
             )
 
 

@@ -21,7 +21,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     slurm_health,
     updates,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import all_storage_plans, profile
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    all_storage_plans,
+    profile,
+    service_ids,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host_directories import created_at_boot
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import JOB_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES
@@ -43,10 +47,8 @@ def users_text(host: RunHost) -> str:
     return host.text(
         "base",
         "sysusers.conf.j2",
-        munge_id=host.option("base", "base_munge_user_id"),
-        slurm_id=host["slurm_user_id"],
+        ids=service_ids(host),
         job_user=profile(host).job_user,
-        job_user_id=host["slurm_job_user_id"],
         job_dir=JOB_DIR,
     )
 

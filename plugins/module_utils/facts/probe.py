@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import glob
+import grp
 import hashlib
 import os
 import pwd
@@ -204,6 +205,8 @@ class Questions:
     """Names of packages: which version would apt install. Asked with them: the mirror of the distribution's archive."""
     users: Sequence[str] = ()
     """Names of users: which id do they have."""
+    ids: Mapping[str, int] = field(default_factory=dict)
+    """Ids of users by name: does somebody else have them."""
     directory_users: Sequence[str] = ()
     """Names of users of a directory service: do they have the same ids as on other hosts."""
     paths: Sequence[str] = ()
@@ -271,6 +274,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "clocks": clocks(units) if units else enabled_clocks(run),
         "made": applied_state.holding(questions.made, units),
         "users": _collect(questions.users, _user),
+        "taken_ids": taken_ids(questions.ids),
         "people": read_applied_plan(tree.root.rstrip("/")),
         "directory": directory(questions.directory_users),
         "paths": dict(_owners(tree, questions.paths)),
@@ -439,6 +443,32 @@ def _user(name: str) -> int | None:
     """The id of a user; None where there is no such user."""
     try:
         return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
+def taken_ids(ids: Mapping[str, int]) -> dict[str, list[str]]:
+    """Why users who do not exist yet would not get these ids, or a group with the same id, by name.
+
+    systemd-sysusers chooses another id for a user whose own one is taken, and leaves a group that is there as it is.
+    """
+    found: dict[str, list[str]] = {}
+    for name, number in ids.items():
+        user, group, own = user_name(number), group_name(number), _group(name)
+        reasons = [
+            *([f"the user {user} has id {number}"] if user != str(number) else []),
+            *([f"the group {group} has id {number}"] if group not in (str(number), name) else []),
+            *([f"the group {name} has id {own}"] if own not in (None, number) else []),
+        ]
+        if reasons and _user(name) is None:
+            found[name] = reasons
+    return found
+
+
+def _group(name: str) -> int | None:
+    """The id of a group; None where there is no such group."""
+    try:
+        return grp.getgrnam(name).gr_gid
     except KeyError:
         return None
 

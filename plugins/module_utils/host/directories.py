@@ -22,6 +22,7 @@ from typing import Any
 OPTIONS: dict[str, dict[str, Any]] = {
     "path": {"type": "path", "required": True},
     "owner": {"type": "str", "default": ""},
+    "owner_id": {"type": "int", "default": 0},
     "mode": {"type": "str", "default": "0755"},
     "make": {"type": "bool", "default": True},
     "closed": {"type": "bool", "default": False},
@@ -49,7 +50,9 @@ class DirectoryError(OSError):
 class Directory:
     """A directory as it is wanted, or a file, which is compared only. The options of the modules have the same names.
 
-    Without an owner, the administrator chooses owner and mode, and only the path is examined.
+    Without an owner, the administrator chooses owner and mode, and only the path is examined. owner_id: the id that the
+    run gives to an owner who does not exist yet, with a group of the same id. A file system can outlive its host, and
+    then has files of this id.
     """
 
     path: str
@@ -58,21 +61,22 @@ class Directory:
     make: bool = True
     closed: bool = False
     file: bool = False
+    owner_id: int = 0
 
     @property
     def ids(self) -> tuple[int, int] | None:
-        """Ids of the owner and his group; None while there is no such user."""
+        """Ids of the owner and his group; None if there is no such user, and his id is not known."""
         try:
             user = pwd.getpwnam(self.owner)
         except KeyError:
-            return None
+            return (self.owner_id, self.owner_id) if self.owner_id else None
         return user.pw_uid, user.pw_gid
 
     @property
     def wanted(self) -> str:
         """Owner, group and mode, as `described` has those of a directory that is there."""
         ids = self.ids
-        group = group_name(ids[1]) if ids else self.owner
+        group = group_name(ids[1]) if ids and ids[1] != self.owner_id else self.owner
         return f"{self.owner}:{group} {int(self.mode, 8):04o}"
 
 
@@ -155,7 +159,10 @@ class _Path:
         if status.st_uid not in self.owners:
             raise self._refuse(
                 f"{shown} belongs to {user_name(status.st_uid)}, who could replace what is in it",
-                f"a directory of root (chown root {shown})",
+                # Others go on to enter it.
+                f"a directory of root (chown root {shown})"
+                if status.st_mode & stat.S_IXOTH
+                else "a directory of root that the daemons can enter",
             )
         if not status.st_mode & stat.S_ISVTX and _writable_by_others(status, self.owners):
             raise self._refuse(
@@ -321,9 +328,11 @@ class Directories:
             self._repaired |= {(status.st_dev, status.st_ino)}
         elif self._is_open(status) and not status.st_mode & stat.S_ISVTX:
             shown = _shown(directory.path)
+            # A daemon of another host may use it now, and would stop.
+            owner = "" if status.st_uid in self._owners else ", and chown it to the user whose daemon writes there"
             raise DirectoryError(
                 f"{shown} is {_described(status)}, so that other users could replace what is in it, allowed: a "
-                f"directory of root or of a service in which they cannot write (chown root {shown}, chmod go-w {shown})"
+                f"directory of root or of a service in which they cannot write (chmod go-w {shown}{owner})"
             )
 
     def _check_content(self, directory: Directory, opened: int) -> None:

@@ -211,6 +211,7 @@ class HostFact(TypedDict):
     clocks: dict[Word, bool]
     made: dict[Word, Checksum]
     users: dict[Word, Number32]
+    taken_ids: dict[Word, FewLines]
     paths: dict[Path, Annotated[str, Pattern(_OWNER)]]
     directories: DirectoryFaults
     people: ChecksumOrEmpty

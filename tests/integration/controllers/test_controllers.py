@@ -36,6 +36,7 @@ from under_load import (
     job_runs,
     jobs_of_alice,
     lose,
+    offer_the_next_release,
     outage,
     serves,
     site,
@@ -168,15 +169,18 @@ def test_the_disk_of_the_primary_is_lost_while_the_standby_serves(lab: Lab, job:
     job_runs(lab, job)
 
 
-def test_both_controllers_and_the_state_are_lost(lab: Lab, job: str) -> None:
-    """The restore makes the first one anew, with the state of the backup, and the second one as its standby."""
+def test_both_controllers_the_database_and_the_state_are_lost(lab: Lab, job: str) -> None:
+    """The restore makes the first one anew, with the state of the backup, and the second one as its standby. The
+    directory of the state, which outlives the hosts, belongs to the id of slurm, whom the bare hosts do not know."""
     stop_load(lab)
-    lab.command(FIRST, "slurm-backup run")
-    lose(lab, FIRST, SECOND)
+    for host in (FIRST, DATABASE):
+        lab.command(host, "slurm-backup run")
+    lose(lab, FIRST, SECOND, DATABASE)
     lab.command(LOGIN, f"find {STATE} -mindepth 1 -delete")
     run = site(lab, playbook="restore")
     succeeded(run, FIRST_SERVES)
     assert "the state of slurmctld is back" in run.output
+    assert "the database is back" in run.output
     assert lab.command(LOGIN, "timeout 60 scontrol ping") == BOTH
     job_runs(lab, job)
     start_load(lab)
@@ -185,6 +189,7 @@ def test_both_controllers_and_the_state_are_lost(lab: Lab, job: str) -> None:
 def test_an_upgrade_while_the_primary_is_away(lab: Lab, job: str) -> None:
     """Its slurmctld of the previous release could not read the state: it would take control and end."""
     stop_load(lab)
+    offer_the_next_release(lab)
     with away(lab, FIRST):
         start_load(lab)
         serves(lab, SECOND)

@@ -16,26 +16,23 @@ from lab import Lab
 from security_updates import REVISION, offered
 from under_load import (
     BOTH,
-    DATABASE,
     FIRST,
     FIRST_SERVES,
+    HOSTS,
     LOGIN,
-    NODE,
     OLDER,
     SECOND,
-    STATE,
     away,
     each_job_ran_once,
     job_runs,
     jobs_of_alice,
-    lose,
+    make_anew,
+    offer_the_next_release,
     outage,
     serves,
     site,
     succeeded,
 )
-
-HOSTS = [FIRST, SECOND, DATABASE, LOGIN, "two-node1", NODE]
 
 
 @pytest.fixture(scope="module", name="job")
@@ -44,14 +41,6 @@ def cluster_anew(lab: Lab) -> Iterator[str]:
     make_anew(lab)
     with jobs_of_alice(lab) as job:
         yield job
-
-
-def make_anew(lab: Lab) -> None:
-    """Make all hosts anew, and let site.yml install them: without state, database and backup."""
-    lab.command(LOGIN, f"find {STATE} /home/two-backup -mindepth 1 -delete")
-    lose(lab, *HOSTS)
-    succeeded(site(lab), FIRST_SERVES)
-    assert "24.11" in lab.command(FIRST, "slurmctld -V")
 
 
 def versions(lab: Lab) -> set[str]:
@@ -70,6 +59,7 @@ def test_a_patch_release_with_both_controllers(lab: Lab, job: str) -> None:
 
 
 def test_an_upgrade_with_both_controllers(lab: Lab, job: str) -> None:
+    offer_the_next_release(lab)
     with outage(lab, "an upgrade"):
         succeeded(site(lab, playbook="upgrade"), FIRST_SERVES)
     assert all("26.05" in version for version in versions(lab))
@@ -80,6 +70,7 @@ def test_an_upgrade_with_both_controllers(lab: Lab, job: str) -> None:
 def test_an_upgrade_while_the_standby_is_away(lab: Lab) -> None:
     """Its slurmctld of the previous release does not start when it is back, until it is upgraded as well."""
     make_anew(lab)
+    offer_the_next_release(lab)
     with jobs_of_alice(lab) as job:
         with away(lab, SECOND):
             with outage(lab, "an upgrade"):

@@ -21,8 +21,12 @@ from typing import Any
 from lab import ROOT, Lab, Run, container, podman, with_cluster
 
 FIRST, SECOND, DATABASE, LOGIN, NODE = "two-ctl1", "two-ctl2", "two-db", "two-login", "two-node2"
+HOSTS = [FIRST, SECOND, DATABASE, LOGIN, "two-node1", NODE]
 MORE = "two-node3"
 """A host that is not in the cluster file."""
+
+PINNED = "/etc/apt/preferences.d/00-lab"
+"""With this file, apt offers Slurm 24.11, and otherwise 26.05 (molecule/shared/vars/image.yml, upgrade-bare)."""
 
 STATE = "/home/two-state"
 SERIAL = "/var/lib/gpucluster-slurm/serial"
@@ -126,7 +130,7 @@ def away(lab: Lab, host: str) -> Iterator[None]:
 
 
 def lose(lab: Lab, *hosts: str) -> None:
-    """Remove hosts with their disks, and make them anew, with their packages alone."""
+    """Remove hosts with their disks, and make them anew, as bare hosts."""
     podman("rm", "--force", "--time=0", *map(container, hosts))
     environment = os.environ | {"MOLECULE_GLOB": "molecule/*/molecule.yml"}
     for command in ("reset", "create"):
@@ -134,6 +138,20 @@ def lose(lab: Lab, *hosts: str) -> None:
         subprocess.run(molecule, cwd=ROOT, check=True, capture_output=True, env=environment)
     for host in hosts:
         lab.wait_for(host, "uname -n", host, 60)
+
+
+def make_anew(lab: Lab) -> None:
+    """Make all hosts anew, and let site.yml install them: without state, database and backup."""
+    lab.command(LOGIN, f"find {STATE} /home/two-backup -mindepth 1 -delete")
+    lose(lab, *HOSTS)
+    succeeded(site(lab), FIRST_SERVES)
+    assert "24.11" in lab.command(FIRST, "slurmctld -V")
+
+
+def offer_the_next_release(lab: Lab) -> None:
+    """Let apt offer Slurm 26.05 on all hosts."""
+    for host in HOSTS:
+        lab.command(host, f"rm {PINNED}")
 
 
 def serves(lab: Lab, host: str, seconds: int = 180) -> None:

@@ -19,6 +19,7 @@ ASKED: dict[str, Any] = {
     "hold": [],
     "candidates": [],
     "users": ["root"],
+    "ids": {"root": 0},
     "policy_users": [],
     "directory_users": [],
     "paths": ["/etc"],

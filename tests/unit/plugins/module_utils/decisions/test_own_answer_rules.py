@@ -150,7 +150,11 @@ def test_own_files_of_a_node_are_read_where_slurmd_reads_them(clusters: dict[str
         ({"hostname": "other.example.org"}, "the host name is other.example.org, and the name in the inventory is n1"),
         (
             {"users": {"munge": 966, "slurm": 1}},
-            "the user slurm has id 1 here and 64030 in this cluster",
+            "the user slurm has id 1 here, and the user slurm and its group have 64030 in this cluster (slurm_user_id)",
+        ),
+        (
+            {"users": {"munge": 966}, "taken_ids": {"slurm": ["the group old has id 64030"]}},
+            "the group old has id 64030 here, and the user slurm and its group have 64030 in this cluster",
         ),
         ({"other_addresses": {"head": "127.0.1.1"}}, "/etc/hosts has a line 127.0.1.1 head, and in this cluster"),
         ({"directories": {"differ": {}, "refused": ["a", "b"]}}, "a; b"),

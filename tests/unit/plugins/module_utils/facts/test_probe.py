@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import grp
 import os
+import pwd
 import struct
 from collections.abc import Sequence
 from hashlib import sha256
@@ -214,6 +215,18 @@ def test_files_owners_users_and_an_interrupted_installation(tmp_path: Path) -> N
     assert found["paths"] == {"/etc": f"{user}:{group} 1777", "/etc/a": f"{user}:{group} {mode:04o}"}
     assert found["users"] == {user: os.getuid()}
     assert found["interrupted"]
+
+
+def test_ids_that_a_new_user_would_not_get() -> None:
+    """systemd-sysusers gives a user another id if his own one is taken, without an error."""
+    root = {"new-user": 0}
+    assert probe.taken_ids(root) == {"new-user": ["the user root has id 0", "the group root has id 0"]}
+    assert probe.taken_ids({"new-user": 64031}) == {}
+    assert probe.taken_ids({"root": 64031}) == {}, "he exists, so his id is in `users`"
+    group = next(entry for entry in grp.getgrall() if entry.gr_name not in {user.pw_name for user in pwd.getpwall()})
+    assert probe.taken_ids({group.gr_name: 64031}) == {
+        group.gr_name: [f"the group {group.gr_name} has id {group.gr_gid}"]
+    }
 
 
 def test_programs_that_cannot_run(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@
 
 A disk or a file system outlives its host: then files belong to ids of users that the bare host does not have yet. The
 daemons of the cluster use what is left if it is theirs; what would make the host wrong is refused before anything is
-changed. The tests need each other and run in this order, after those of test_controllers.py.
+changed. The tests need each other and run in this order, before all others of the scenario.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from lab import Lab, with_cluster
@@ -22,6 +24,7 @@ from under_load import (
     NODE,
     SECOND,
     STATE,
+    each_job_ran_once,
     job_runs,
     jobs_of_alice,
     lose,
@@ -31,7 +34,7 @@ from under_load import (
     succeeded,
 )
 
-SLURM, MUNGE, JOBS, OTHER = 64030, 966, 965, 118
+SLURM, JOBS, OTHER = 64030, 965, 118
 """The ids of users that the run makes, and one that belongs to nobody: that of another distribution's package."""
 
 SITE_UNIT = "/etc/systemd/system/{}.service.d/site.conf"
@@ -65,7 +68,7 @@ LEFT: dict[str, dict[str, str]] = {
         "key of munge": f"{MUNGES} -d -m 700 /etc/munge; head -c 1024 /dev/urandom >/root/key; "
         f"{MUNGES} -m 400 /root/key /etc/munge/munge.key",
         "user munge": f"groupadd -g {OTHER} munge; useradd -r -u {OTHER} -g munge -M munge",
-        "spool": f"{OWN} -d /srv/spool; {OWN} /dev/null /srv/spool/cred_state",
+        "spool": f"{OWN} -d /var/lib/slurm /var/lib/slurm/slurmd; {OWN} /dev/null /var/lib/slurm/slurmd/cred_state",
         "home of the jobs": f"install -d -m 750 -o {JOBS} -g {JOBS} /var/lib/slurm-check",
         "controller of another time": "echo 'SLURMD_OPTIONS=\"--conf-server elsewhere:6817\"' >/etc/default/slurmd",
         "drop-in of slurmd": f"install -D /dev/null {SITE_UNIT.format('slurmd')}",
@@ -104,7 +107,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "directory of a stranger": (
         f"install -d -o {OTHER} -g {OTHER} /srv/slurm-log",
         "rmdir /srv/slurm-log",
-        "/srv/slurm-log is ",
+        "/srv/slurm-log is 118:118 0755, so that other users could replace what is in it",
     ),
     "newer version": (
         "mkdir -p /var/lib/gpucluster-slurm; echo 99 >/var/lib/gpucluster-slurm/version",
@@ -120,42 +123,49 @@ REFUSED: dict[str, tuple[str, str, str]] = {
 """What is left, the command that removes it, and the reason for which the run refuses the host."""
 
 
+@pytest.fixture(scope="module", name="job", autouse=True)
+def load_of_alice(lab: Lab) -> Iterator[str]:
+    """A job that runs until the last test, and alice, who submits others."""
+    with jobs_of_alice(lab) as job:
+        yield job
+
+
 @pytest.fixture(name="larger", scope="module")
-def cluster_with_own_directories(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """The cluster with one node more, and directories of the site's choice."""
+def cluster_with_more(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The cluster with one node more, and a directory of the site's choice; then the cluster as it was."""
     cluster = {
         **lab.cluster,
         "nodes": [*lab.cluster["nodes"], {"hosts": MORE, "hardware": "container", "address": "10.213.7.196"}],
         "slurm_conf": {
             **lab.cluster["slurm_conf"],
-            "SlurmdSpoolDir": "/srv/spool",
             "JobCompType": "jobcomp/filetxt",
             "JobCompLoc": "/srv/slurm-log/completions",
         },
     }
-    return with_cluster(lab, tmp_path_factory.mktemp("larger"), cluster)
+    lab.command(FIRST, f"{OWN} -d /srv/slurm-log")
+    larger = with_cluster(lab, tmp_path_factory.mktemp("larger"), cluster)
+    yield larger
+    site(larger, "-e", f"remove_nodes={MORE}", playbook="remove_nodes")
+    succeeded(site(lab), FIRST_SERVES)
 
 
-def test_a_bare_standby_joins_while_the_primary_serves(lab: Lab) -> None:
+def test_a_bare_standby_joins_while_the_primary_serves(lab: Lab, job: str) -> None:
     """The state directory, which outlives it, belongs to the id of a user that the bare host does not have."""
-    with jobs_of_alice(lab) as job:
-        lose(lab, SECOND)
-        assert lab.host(SECOND).run("getent passwd slurm").rc == 2
-        assert lab.command(SECOND, f"stat -c %u {STATE}") == str(SLURM)
-        run = lab.playbook("restore")
-        assert "Nothing is lost" in str(run.failed), run.output[-3000:]
-        started = lab.command(FIRST, "systemctl show -P ActiveEnterTimestamp slurmctld")
-        succeeded(site(lab), FIRST_SERVES)
-        assert lab.command(FIRST, "systemctl show -P ActiveEnterTimestamp slurmctld") == started
-        assert lab.command(LOGIN, "timeout 60 scontrol ping") == BOTH
-        job_runs(lab, job)
+    lose(lab, SECOND)
+    assert lab.host(SECOND).run("getent passwd slurm").rc == 2
+    assert lab.command(SECOND, f"stat -c %u {STATE}") == str(SLURM)
+    refused = lab.playbook("restore")
+    assert "Nothing is lost" in str(refused.failed), refused.output[-3000:]
+    started = lab.command(FIRST, "systemctl show -P ActiveEnterTimestamp slurmctld")
+    succeeded(site(lab), FIRST_SERVES)
+    assert lab.command(FIRST, "systemctl show -P ActiveEnterTimestamp slurmctld") == started
+    assert lab.command(LOGIN, "timeout 60 scontrol ping") == BOTH
+    job_runs(lab, job)
 
 
 @pytest.mark.parametrize("left", REFUSED)
 def test_what_would_make_a_host_wrong_is_refused_before_anything_is_changed(lab: Lab, larger: Lab, left: str) -> None:
     plant, remove, reason = REFUSED[left]
-    if lab.host(MORE).run("getent passwd slurm").rc == 0:
-        lose(lab, MORE)
     lab.command(MORE, plant)
     try:
         run = site(larger, f"--limit={MORE},{FIRST},{SECOND}", "--check")
@@ -184,3 +194,7 @@ def test_what_is_left_of_an_earlier_installation_is_made_right(lab: Lab, larger:
     assert lab.command(LOGIN, "timeout 60 scontrol ping") == BOTH
     assert lab.command(SECOND, f"stat -c %u {STATE}") == str(SLURM)
     assert lab.command(MORE, "munge --no-input | unmunge | grep -c Success") == "1"
+
+
+def test_each_job_ran_once(lab: Lab, job: str) -> None:
+    each_job_ran_once(lab, job, 30)
