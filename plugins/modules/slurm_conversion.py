@@ -7,11 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_conversion
-short_description: Convert slurmdbd's database to another release of Slurm, or take the conversion back
+short_description: Convert slurmdbd's database to another release of Slurm, save it before, or take the conversion back
 version_added: 0.2.0
 description:
-  - Runs on the host of slurmdbd and MariaDB. The slurmdbd of the new release is not installed yet. It is unpacked in
-    O(unpacked), and runs in the foreground with a network of its own, where slurmctld cannot reach it.
+  - Runs on the host of slurmdbd and MariaDB. With V(saved), slurmdbd is installed and is about to start. With the other
+    states, the slurmdbd of the new release is not installed yet. It is unpacked in O(unpacked), and runs in the
+    foreground with a network of its own, where slurmctld cannot reach it.
   - While the database is between two releases, slurmdbd is masked, so that nothing starts it. The module records
     what it has done in C(/var/lib/gpucluster-slurm/upgrade/state.json). With this record, the next run repairs what a
     run that was killed has left.
@@ -19,6 +20,9 @@ description:
 options:
   state:
     description:
+      - V(saved) compares the database with the slurmdbd that is installed. If that would convert it when it starts, the
+        module fails, or with O(convert) stops slurmdbd, dumps the database and keeps the dump. A database on another
+        host is not looked at.
       - V(tried) dumps the database, loads the dump into a scratch database, and converts that. It is done in check mode
         as well. Nothing is stopped, and slurmdbd's own database is only read.
       - V(converted) stops slurmdbd, dumps its database, and converts it. The dump is kept.
@@ -26,16 +30,18 @@ options:
       - V(open) lets the new slurmdbd start, after its packages have been installed. There is no way back from then on.
       - V(ended) removes the record. The dump is kept.
     type: str
-    choices: [tried, converted, former, open, ended]
+    choices: [saved, tried, converted, former, open, ended]
     required: true
   version:
-    description: The version of Slurm's packages that is unpacked. It names the dump.
+    description: The version of Slurm's packages that is unpacked. It names the dump. V(saved) does not need it.
     type: str
-    required: true
   unpacked:
-    description: Directory with the packages of the new release.
+    description: Directory with the packages of the new release. V(saved) does not need it.
     type: path
-    required: true
+  convert:
+    description: Whether the slurmdbd that is installed may convert the database.
+    type: bool
+    default: false
   conf:
     description: The text of slurmdbd.conf. It can include a file with the password.
     type: str
@@ -58,6 +64,11 @@ EXAMPLES = r"""
     version: 26.05.1-1
     unpacked: /var/lib/gpucluster-slurm/upgrade/26.05.1-1
     conf: "{{ lookup('gpucluster.slurm.rendered', 'slurmdbd.conf.j2') }}"
+
+- name: Refuse a slurmdbd that would convert the database
+  gpucluster.slurm.slurm_conversion:
+    state: saved
+    conf: "{{ lookup('gpucluster.slurm.rendered', 'slurmdbd.conf.j2') }}"
 """
 
 RETURN = r"""
@@ -67,7 +78,7 @@ seconds:
   returned: always
   sample: 240
 size:
-  description: MiB of the database, with O(state=tried).
+  description: MiB of the database, with O(state=tried), and with O(state=saved) if it is converted.
   type: int
   returned: always
   sample: 5120
@@ -77,7 +88,7 @@ dump:
   returned: always
   sample: /var/lib/gpucluster-slurm/upgrade/slurm_acct_db-before-26.05.1-1.sql
 remarks:
-  description: What the module has repaired.
+  description: What the module has repaired, and what slurmdbd will convert.
   type: list
   elements: str
   returned: always
@@ -96,6 +107,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     Configuration,
     read,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import PACKAGE_SOURCE
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts, tables_release
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conversion import (
     LOCAL,
     ConversionError,
@@ -103,7 +116,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conver
     convert,
     end_conversion,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Slurmdbd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
+    ConfigError,
+    Slurmdbd,
+    check_database,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import OverlayError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import REQUIRED_TEXT, run_module
@@ -115,6 +132,9 @@ KEPT = "/var/lib/gpucluster-slurm/upgrade"
 RECORD = f"{KEPT}/state.json"
 LOCK_SECONDS = 600
 """The time limit for a conversion of a killed run. A longer one is named, because it can take hours."""
+
+MIB_PER_SECOND = 10
+"""How much of a database a second converts (docs/admin/upgrade.md has a measurement)."""
 
 # What a conversion has reached, in order (`step` of the record).
 DUMPING = "dumping"
@@ -129,10 +149,11 @@ class Conversion:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.conf: str = module.params["conf"]
-        self.version: str = module.params["version"]
         self.daemon = Slurmdbd(module)
+        self.version: str = module.params["version"] or self.daemon.version()
         self.configuration: Configuration = read({Slurmdbd.conf: self.conf})
-        if self.setting("StorageHost", "localhost") not in LOCAL:
+        self.local = self.setting("StorageHost", "localhost") in LOCAL
+        if not self.local and module.params["state"] != "saved":
             host = self.setting("StorageHost", "")
             raise ConversionError(f"StorageHost: found '{host}', allowed for an upgrade: localhost, with MariaDB there")
         name, user = self.setting("StorageLoc", "slurm_acct_db"), self.setting("StorageUser", "root")
@@ -171,14 +192,42 @@ class Conversion:
 
     def work(self) -> ConversionResult:
         """Reach the wanted state."""
-        os.makedirs(KEPT, mode=0o700, exist_ok=True)
         state = self.module.params["state"]
+        if state == "saved":
+            return self.save()
+        os.makedirs(KEPT, mode=0o700, exist_ok=True)
         if state == "tried":
             return self.convert_copy()
         if self.module.check_mode:
             return self.result(changed=True)
         work = {"converted": self.convert_database, "former": self.go_back, "open": self.unmask, "ended": self.forget}
         return work[state]()
+
+    def save(self) -> ConversionResult:
+        """Refuse a conversion by the slurmdbd that is installed, or dump the database before it."""
+        if not self.local:
+            return self.result(changed=False)
+        check_database(self.version, self.configuration)
+        release, name = self.database.release(), self.database.name
+        if not release or release >= tables_release(parts(self.version)[0]):
+            return self.result(changed=False)
+        if not self.module.params["convert"]:
+            raise ConversionError(
+                f"The database {name} was not changed. It is one of Slurm {release}, and slurmdbd {self.version} would "
+                "convert it when it starts. Run gpucluster.slurm.upgrade, which saves it before, or, if a restore has "
+                "put it back, gpucluster.slurm.restore with -e backup_convert=true. To keep the release: "
+                f"{PACKAGE_SOURCE.format(release=release)}"
+            )
+        os.makedirs(KEPT, mode=0o700, exist_ok=True)
+        size = self.database.check_room(KEPT)
+        if not self.module.check_mode:
+            self.systemctl("stop", "slurmdbd")  # one of the earlier release may still run, and take records
+            self.database.dump(self.dump)
+        self.messages.append(
+            f"slurmdbd {self.version} converts the database {name} of Slurm {release} ({size} MiB) when it starts, in "
+            f"about {max(1, size // MIB_PER_SECOND)} s. Its dump before that is {self.dump}"
+        )
+        return self.result(changed=True, size=size)
 
     def convert_copy(self) -> ConversionResult:
         """Convert a copy, unless a killed run has already begun to convert the database."""
@@ -283,9 +332,10 @@ class Conversion:
 
 
 ARGUMENTS = {
-    "state": {"type": "str", "choices": ["tried", "converted", "former", "open", "ended"], "required": True},
-    "version": REQUIRED_TEXT,
-    "unpacked": {"type": "path", "required": True},
+    "state": {"type": "str", "choices": ["saved", "tried", "converted", "former", "open", "ended"], "required": True},
+    "version": {"type": "str"},
+    "unpacked": {"type": "path"},
+    "convert": {"type": "bool", "default": False},
     "conf": REQUIRED_TEXT,
     "socket": {"type": "path", "default": "/run/mysqld/mysqld.sock"},
     "patience": {"type": "int", "default": 120},
@@ -295,7 +345,13 @@ ARGUMENTS = {
 def main() -> None:
     # A connection that is lost must not end the work in the middle.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    run_module(lambda module: Conversion(module).work(), ARGUMENTS, lock=("conversion", LOCK_SECONDS))
+    unpacked = ["version", "unpacked"]
+    run_module(
+        lambda module: Conversion(module).work(),
+        ARGUMENTS,
+        lock=("conversion", LOCK_SECONDS),
+        required_if=[("state", state, unpacked) for state in ("tried", "converted", "former", "open", "ended")],
+    )
 
 
 if __name__ == "__main__":

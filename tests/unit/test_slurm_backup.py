@@ -153,6 +153,26 @@ def test_a_snapshot_knows_the_version_of_slurm(backup: ModuleType, stand_in: Sta
     assert backup.version_of({"tags": ["database", "slurm=26.05.5-1"]}, None, settings) == "26.05.5-1"
 
 
+@pytest.mark.parametrize(
+    ("saved", "present", "made"),
+    [
+        ("24.11.5-4", "24.11.6-1", False),
+        ("1:24.11.5-4", "24.11.5-4", False),
+        ("24.11.5-4", "26.05.5-1", True),
+        ("", "26.05.5-1", True),
+        ("24.11.5-4", "", False),
+    ],
+)
+def test_a_new_release_gets_a_backup(
+    backup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: str, present: str, made: bool
+) -> None:
+    monkeypatch.setattr(backup, "STATUS", tmp_path / "status.json")
+    monkeypatch.setattr(backup, "backup", lambda _settings: {"saved": []})
+    monkeypatch.setattr(backup, "versions", lambda: {"slurm-smd": present} if present else {})
+    (tmp_path / "status.json").write_text(json.dumps({"slurm": saved} if saved else {}))
+    assert backup.renew({"slurm_package": "slurm-smd"}) == ({"saved": []} if made else {})
+
+
 def test_a_restore_is_unfinished_until_its_daemons_run(
     backup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
     CONVERTS_WITHIN,
+    DATABASE_COLUMNS,
     RELEASES,
     TAKES_THREE_BEFORE,
 )
@@ -46,6 +47,19 @@ def converts_database(present: str, target: str) -> bool:
     """Whether slurmdbd of a version converts the database of another one; also if that is not known."""
     (before, old), (release, new) = parts(present), parts(target)
     return before != release or old < CONVERTS_WITHIN.get(release, 0) <= new
+
+
+def tables_release(release: str) -> str:
+    """The release that made the tables of slurmdbd's database as this one has them."""
+    return max((changed for changed in DATABASE_COLUMNS if changed <= release), default=RELEASES[0])
+
+
+def database_release(columns: Collection[str]) -> str:
+    """The same for the slurmdbd that started last with a database, by the columns of its tables of jobs and
+    associations; empty without such tables."""
+    if not columns:
+        return ""
+    return max((release for release, column in DATABASE_COLUMNS.items() if column in columns), default=RELEASES[0])
 
 
 def upgrade_plan(hosts: Mapping[str, Mapping[str, Any]], package: str, files: str = "") -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import database_release
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import wrap_command
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import cause
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
@@ -28,6 +29,12 @@ STARTED = re.compile(r"slurmdbd version \S+ started")
 
 HOURS = 24 * 3600
 """Seconds for a dump and for loading it."""
+
+COLUMNS = """\
+SELECT DISTINCT column_name FROM information_schema.columns
+WHERE table_schema = '{name}' AND table_name REGEXP '_(job|assoc)_table$';
+"""
+"""The query for the columns that tell the release of a database."""
 
 OTHERWISE = re.compile(r"(archive|purge)|(dbdhost|dbdaddr|dbdbackuphost|logfile|pidfile|storageloc|storagebackuphost)$")
 """Parameters that a slurmdbd that only converts has otherwise, in small letters."""
@@ -65,8 +72,10 @@ class Database:
     """MariaDB's database of slurmdbd on this host, reached by root through the socket."""
 
     def __init__(self, name: str, user: str, socket: str) -> None:
-        if not re.fullmatch(r"\w+", name, re.ASCII) or not re.fullmatch(r"[\w.-]+", user, re.ASCII):
-            raise ConversionError(f"StorageLoc, StorageUser: found '{name}', '{user}', allowed: letters, digits and _")
+        if not re.fullmatch(r"[\w-]+", name, re.ASCII) or not re.fullmatch(r"[\w.-]+", user, re.ASCII):
+            raise ConversionError(
+                f"StorageLoc, StorageUser: found '{name}', '{user}', allowed: letters, digits, _ and -"
+            )
         self.name, self.user, self.socket = name, user, f"--socket={socket}"
 
     def ask(self, question: str) -> str:
@@ -94,6 +103,10 @@ class Database:
                     f"({size} MiB), and {free} MiB are free"
                 )
         return size
+
+    def release(self) -> str:
+        """The release whose tables the database has; empty without any. Raises ConversionError."""
+        return database_release(self.ask(COLUMNS.format(name=self.name)).split())
 
     def dump(self, path: str) -> None:
         """Write the database to a file for root, which is never there in part. Raises ConversionError.

@@ -32,6 +32,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.rel
     reads,
     release_of_protocol,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import (
+    database_release,
+    parts,
+    tables_release,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import succession
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
     TRAITS,
@@ -41,6 +46,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
     removed_nodes,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conversion import COLUMNS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences, in_force
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import account, this_host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import (
@@ -321,16 +327,22 @@ class Slurmdbd(Daemon):
 def check_database(version: str, configuration: Configuration) -> None:
     """Refuse a database of a later release: slurmdbd would remove the columns that it does not know.
 
-    Each slurmctld that registers leaves its protocol version in `cluster_table`, `rpc_version`. Raises ConfigError.
+    Each slurmctld that registers leaves its protocol version in `cluster_table`, `rpc_version`, and slurmdbd leaves the
+    columns of its release. Raises ConfigError.
     """
     name = configuration.settings.get((Slurmdbd.conf, "storageloc"), ("", "slurm_acct_db"))[1]
-    query = f"SELECT MAX(rpc_version) FROM `{name}`.cluster_table WHERE deleted = 0"
+    query = f"SELECT MAX(rpc_version) FROM `{name}`.cluster_table WHERE deleted = 0; {COLUMNS.format(name=name)}"
     answer = run(["mariadb", "--batch", "--skip-column-names"], stdin=query)
-    protocol = answer.output.strip()
-    if not answer.status and protocol.isdecimal() and not reads(version, int(protocol)):
+    protocol, *columns = answer.output.split() or [""]
+    release = database_release(columns)
+    if protocol.isdecimal() and not reads(version, int(protocol)):
+        release = release_of_protocol(int(protocol))
+    elif release <= tables_release(parts(version)[0]):
+        return
+    if not answer.status:
         raise ConfigError(
-            f"the database {name} belongs to a cluster with Slurm {release_of_protocol(int(protocol))}, and slurmdbd "
-            f"{version} would damage it. {PACKAGE_SOURCE.format(release=release_of_protocol(int(protocol)))}"
+            f"the database {name} belongs to a cluster with Slurm {release}, and slurmdbd {version} would damage it. "
+            f"{PACKAGE_SOURCE.format(release=release)}"
         )
 
 

@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import files_version
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import upgrade
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import PACKAGE_SOURCE
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import secrets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.backup import PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import backup_hosts
@@ -125,6 +129,42 @@ def objection(host: RunHost) -> str:
     return ""
 
 
+def accepts_conversion(host: RunHost) -> bool:
+    """Whether the daemons of a later release may convert what is put back."""
+    return host.flag("backup", "backup_convert")
+
+
+def release_objection(host: RunHost) -> str:
+    """Why the hosts must not get what is put back: their Slurm is of another release; empty if it is of the same one.
+
+    The cluster may have a later release than the backup, so the comparison of the hosts with each other does not tell.
+    """
+    saved = backups(host)
+    places = {"database": host["slurm_database"], "controller": primary(host)}
+    found = [_release_difference(host, part, places[part], saved[part]) for part in parts(host)]
+    lines = [line for line in found if line]
+    return f"Nothing was changed: {'; '.join(lines)}" if lines else ""
+
+
+def _release_difference(host: RunHost, part: str, name: str, saved: Mapping[str, Any]) -> str:
+    """Why a host must not get a part of the backup; empty if it may, or if a release is not known."""
+    slurm = host.of(name).facts["slurm"]
+    version = slurm["installed"] or files_version(host["slurm_packages"]) or slurm["candidate"]
+    before, after = upgrade.parts(saved["slurm"])[0], upgrade.parts(version)[0]
+    later = before < after
+    if not before or not after or before == after or (later and accepts_conversion(host)):
+        return ""
+    what = f"the backup of the {part} of {saved['time']} is one of Slurm {saved['slurm']}"
+    has = f"{name} {'has' if slurm['installed'] else 'would get'} {version}"
+    if not later:
+        return f"{what}, and {has}, which cannot read it. {PACKAGE_SOURCE.format(release=before)}"
+    return (
+        f"{what}, and {has}, which would convert it. {PACKAGE_SOURCE.format(release=before)}, remove those that it "
+        "has, run gpucluster.slurm.restore again, and then gpucluster.slurm.upgrade. If the other hosts have the later "
+        "release already, -e backup_convert=true accepts the conversion"
+    )
+
+
 def lost_jobs_objection(host: RunHost) -> str:
     """The jobs that slurmctld would end, because the backup does not have them as running; empty without any."""
     jobs = compared_jobs(host)
@@ -143,8 +183,13 @@ def lost_jobs_objection(host: RunHost) -> str:
 
 
 def release(host: RunHost) -> dict[str, str]:
-    """The latest version of Slurm that the parts are of, for the comparison of releases; empty if it is not known."""
-    saved = backups(host)
+    """The latest version of Slurm that the parts are of, for the comparison of releases; empty if it is not known.
+
+    A conversion that is accepted lets the hosts have a later release.
+    """
+    saved = {} if accepts_conversion(host) else backups(host)
+    if not saved:
+        return {}
     known = sorted(saved[part]["slurm"] for part in parts(host) if saved[part].get("slurm"))
     return {"release": known[-1], "source": f"the backup in {host['slurm_backup']['target']}"} if known else {}
 

@@ -158,6 +158,16 @@ def service(host: RunHost) -> SlurmdbdService:
     return SlurmdbdService(files, options_digest(files), wanted)
 
 
+def starts(host: RunHost) -> bool:
+    """Whether this run may start slurmdbd anew."""
+    return not (configuration(host).unchanged and service_is_unchanged(host))
+
+
+def may_convert(host: RunHost) -> bool:
+    """Whether slurmdbd may convert the database of an earlier release: in an upgrade, or a restore that accepts it."""
+    return bool(host.get("__slurm_upgrades")) or host.flag("backup", "backup_convert")
+
+
 def database(host: RunHost) -> SlurmdbdDatabase:
     """The database and its user, as slurmdbd.conf names them."""
     parameters = default_values(host) | host["slurmdbd_conf"]

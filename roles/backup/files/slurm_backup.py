@@ -48,6 +48,9 @@ DUMP = "slurm_database.sql"
 COMPLETED = b"-- Dump completed"
 """The last line of a dump of mariadb-dump begins with this."""
 
+RELEASE = re.compile(r"(?:\d+:)?(\d+\.\d+)\.")
+"""The release in the version of a package of Slurm."""
+
 VERSION_TAG = "slurm="
 """A tag of each snapshot: the version of Slurm's packages on the host that was saved."""
 
@@ -733,7 +736,8 @@ def backup(settings: Mapping[str, Any]) -> dict[str, Any]:
     if errors:
         status.update(failed=now)
     else:
-        status.update(succeeded=now, succeeded_shown=shown_time(now))
+        version = versions().get(settings["slurm_package"], "")
+        status.update(succeeded=now, succeeded_shown=shown_time(now), slurm=version)
     status["parts"] = {**status.get("parts", {}), **{row["part"]: {**row, "time": now} for row in rows}}
     write_json(STATUS, status)
     if errors:
@@ -745,6 +749,15 @@ def first(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Make a backup, unless one was made with the present settings."""
     written = max(path.stat().st_mtime for path in CONF.iterdir() if path.name != "control.tar")
     return {} if float(read_json(STATUS).get("succeeded", 0)) >= int(written) else backup(settings)
+
+
+def renew(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a backup, unless the last good one is of the release of Slurm that this host has."""
+    saved, present = (
+        RELEASE.match(version)
+        for version in (read_json(STATUS).get("slurm", ""), versions().get(settings["slurm_package"], ""))
+    )
+    return {} if not present or (saved and saved[1] == present[1]) else backup(settings)
 
 
 # -- another password ------------------------------------------------------------------------------------------------
@@ -1055,6 +1068,7 @@ def restore_state(settings: Mapping[str, Any], least_job_id: int) -> dict[str, A
 WORK_OF: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "run": backup,
     "first": first,
+    "renew": renew,
     "verify": verify,
     "look": look,
     "control": control,
@@ -1074,6 +1088,7 @@ def main(arguments: Sequence[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", help="save what this host holds")
     commands.add_parser("first", help="save it, unless that was done with the present settings")
+    commands.add_parser("renew", help="save it, unless that was done with the present release of Slurm")
     commands.add_parser("verify", help="prove the newest backup of what this host holds")
     commands.add_parser("look", help="show what is there, and the newest backups")
     commands.add_parser("control", help="print the files of the control host")

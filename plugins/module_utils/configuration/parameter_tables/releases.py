@@ -48,6 +48,19 @@ CONVERTS_WITHIN = {"23.11": 5}
 src/plugins/accounting_storage/mysql/as_mysql_convert.c of all patch releases up to 26.05.3; the tables' fields are the
 same within a release)."""
 
+DATABASE_COLUMNS = {
+    "23.02": "failed_node",
+    "23.11": "lineage",
+    "24.05": "std_err",
+    "24.11": "qos_req",
+    "25.05": "segment_size",
+    "26.05": "sluid",
+}
+"""A column that the tables of jobs or of associations have since a release, for each release that changes them, which
+25.11 does not (job_table_fields and assoc_table_fields in
+src/plugins/accounting_storage/mysql/accounting_storage_mysql.c). slurmdbd adds and removes columns when it starts; the
+number in convert_version_table is the same from 24.11 to 26.05."""
+
 FIRST_PROTOCOL = 38
 """The upper byte of the protocol version of the first of RELEASES. Each later release has the next number
 (SLURM_22_05_PROTOCOL_VERSION and the following ones in src/common/slurm_protocol_common.h)."""

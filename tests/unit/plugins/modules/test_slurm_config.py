@@ -40,6 +40,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     NotYetError,
     Slurmctld,
     Slurmdbd,
+    check_database,
     check_state,
     placement,
     takeover,
@@ -544,6 +545,20 @@ def test_slurmdbd_does_not_start_with_the_database_of_a_later_release(
     else:
         daemon.check_files(str(tmp_path))
     assert "`acct`.cluster_table" in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize(("version", "refused"), [("24.11.5", True), ("25.11.1", True), ("26.05.5", False)])
+def test_slurmdbd_does_not_start_with_the_tables_of_a_later_slurmdbd(
+    stand_in: StandIn, version: str, refused: bool
+) -> None:
+    """slurmctld of the cluster is still 24.11, as between two stages of an upgrade."""
+    stand_in("mariadb", r"printf '10752\nid_job\nfailed_node\nlineage\nstd_err\nqos_req\nsegment_size\nsluid\n'")
+    configuration = read({"slurmdbd.conf": "StorageLoc=acct\n"})
+    if refused:
+        with pytest.raises(ConfigError, match=rf"with Slurm 26\.05, and slurmdbd {version} would damage it"):
+            check_database(version, configuration)
+    else:
+        check_database(version, configuration)
 
 
 @pytest.mark.parametrize(("protocol", "refused"), [(11520, True), (10752, False)])

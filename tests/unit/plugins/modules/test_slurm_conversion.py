@@ -28,6 +28,7 @@ class World:
         self.fails: set[str] = set()
         self.package = "installed 24.11.5-4"
         self.enabled = "enabled"
+        self.release = "24.11"
         self.record = directory / "state.json"
         monkeypatch.setattr(slurm_conversion, "KEPT", str(directory))
         monkeypatch.setattr(slurm_conversion, "RECORD", str(self.record))
@@ -37,6 +38,9 @@ class World:
         monkeypatch.setattr(slurm_conversion, "end_conversion", lambda: None)
         monkeypatch.setattr(slurm_conversion, "convert", lambda *_arguments: self.do("convert"))
         monkeypatch.setattr(Slurmdbd, "wait", lambda *_arguments: self.do("wait"))
+        monkeypatch.setattr(Slurmdbd, "version", lambda _self: "26.05.5")
+        monkeypatch.setattr(Database, "release", lambda _self: self.release)
+        monkeypatch.setattr(slurm_conversion, "check_database", lambda *_arguments: self.do("check_database"))
         for name in ("dump", "load", "drop", "allow", "check_room"):
             monkeypatch.setattr(Database, name, self.database(name))
 
@@ -67,6 +71,11 @@ class World:
     def conversion(self, state: str, check: bool = False) -> Conversion:
         """The module's work."""
         params = {"state": state, "version": "26.05.1-1", "unpacked": "/u", "conf": CONF, "socket": "/s", "patience": 1}
+        return Conversion(Mock(params=params, check_mode=check))
+
+    def saved(self, convert: bool = False, check: bool = False, conf: str = CONF) -> Conversion:
+        """The module's work before slurmdbd starts."""
+        params = {"state": "saved", "version": None, "convert": convert, "conf": conf, "socket": "/s", "patience": 1}
         return Conversion(Mock(params=params, check_mode=check))
 
     @property
@@ -188,4 +197,46 @@ def test_a_database_elsewhere_is_refused(world: World) -> None:
     params = {"state": "tried", "version": "1", "unpacked": "/u", "socket": "/s", "patience": 1}
     with pytest.raises(ConversionError, match="StorageHost: found 'sql1', allowed for an upgrade: localhost"):
         Conversion(Mock(params=params | {"conf": CONF.replace("localhost", "sql1")}))
+    assert world.done == []
+
+
+@pytest.mark.parametrize("release", ["", "26.05"])
+def test_slurmdbd_starts_with_the_tables_of_its_release(world: World, release: str) -> None:
+    world.release = release
+    assert world.saved().work()["changed"] is False
+    assert world.done == ["check_database"]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_database_of_an_earlier_release_is_refused(world: World, check: bool) -> None:
+    with pytest.raises(ConversionError) as error:
+        world.saved(check=check).work()
+    assert "acct was not changed. It is one of Slurm 24.11, and slurmdbd 26.05.5 would convert it" in str(error.value)
+    assert "Run gpucluster.slurm.upgrade" in str(error.value)
+    assert "Give the host packages of Slurm 24.11" in str(error.value)
+    assert world.done == ["check_database"]
+
+
+def test_a_conversion_that_is_allowed_is_announced_and_dumped_before(world: World) -> None:
+    result = world.saved(convert=True).work()
+    assert world.done == ["check_database", "check_room", "stop", "dump"]
+    (message,) = result["remarks"]
+    assert message == (
+        "slurmdbd 26.05.5 converts the database acct of Slurm 24.11 (7 MiB) when it starts, in about 1 s. Its dump "
+        f"before that is {world.record.parent}/acct-before-26.05.5.sql"
+    )
+    world.done = []
+    assert world.saved(convert=True, check=True).work()["changed"]
+    assert world.done == ["check_database", "check_room"]
+
+
+def test_a_dump_that_fails_leaves_slurmdbd_stopped(world: World) -> None:
+    world.fails = {"dump"}
+    with pytest.raises(ConversionError, match="dump fails"):
+        world.saved(convert=True).work()
+    assert "start" not in world.done
+
+
+def test_a_database_elsewhere_is_not_looked_at(world: World) -> None:
+    assert world.saved(conf=CONF.replace("localhost", "sql1")).work()["changed"] is False
     assert world.done == []

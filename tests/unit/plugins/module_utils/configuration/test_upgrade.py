@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import hops, takes, upgrade_plan
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import (
+    database_release,
+    hops,
+    tables_release,
+    takes,
+    upgrade_plan,
+)
+
+# Of the tables of jobs and of associations, since the releases in which they came.
+COLUMNS = ["id_job", "failed_node", "lineage", "std_err", "qos_req", "segment_size", "sluid"]
 
 PACKAGE = "slurm-wlm-basic-plugins"
 
@@ -109,3 +118,16 @@ def test_hosts_that_are_offered_different_versions_are_named() -> None:
     assert upgrade_plan(hosts, PACKAGE)["errors"] == [
         "the hosts do not agree on one version of Slurm that apt offers: 26.05.1-1 on n[1-2]; none on n3"
     ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "release"),
+    [(0, ""), (1, "22.05"), (2, "23.02"), (3, "23.11"), (4, "24.05"), (5, "24.11"), (6, "25.05"), (7, "26.05")],
+)
+def test_a_database_tells_the_release_that_made_its_tables(columns: int, release: str) -> None:
+    assert database_release(COLUMNS[:columns]) == release
+
+
+def test_a_release_has_its_own_tables_or_those_of_an_earlier_one() -> None:
+    found = {release: tables_release(release) for release in RELEASES}
+    assert {release: tables for release, tables in found.items() if release != tables} == {"25.11": "25.05"}

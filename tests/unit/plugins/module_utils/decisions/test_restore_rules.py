@@ -137,6 +137,68 @@ def test_the_release_is_the_latest_one_of_the_parts() -> None:
     assert restore.release(hosts_with(backups=unknown)["head"]) == {}
 
 
+def installed(version: str, candidate: str = "") -> dict[str, Any]:
+    """The fact `slurm` of a host."""
+    return {"installed": version, "candidate": candidate, "state_protocol": 0}
+
+
+OF_24 = {part: {"time": "02:00", "slurm": "24.11.5-4"} for part in ("database", "controller")}
+
+
+@pytest.mark.parametrize(
+    ("head", "login", "refused"),
+    [
+        (installed("24.11.5"), installed("24.11.5"), []),
+        (installed("24.11.6"), installed("", "24.11.6-1"), []),
+        # The cluster was upgraded after its last backup, and has lost its database.
+        (installed("26.05.5"), installed("26.05.5"), ["login has 26.05.5", "head has 26.05.5"]),
+        (installed("24.11.5"), installed("26.05.5"), ["login has 26.05.5"]),
+        (installed("26.05.5"), installed("", "26.05.5-1"), ["login would get 26.05.5-1", "head has 26.05.5"]),
+        (installed("", "26.05.5-1"), installed("24.11.5"), ["head would get 26.05.5-1"]),
+        (installed("24.11.5"), installed("23.11.4"), ["login has 23.11.4"]),
+        (installed("", ""), installed("", ""), []),
+    ],
+)
+def test_a_backup_of_another_release_is_refused(
+    head: dict[str, Any], login: dict[str, Any], refused: list[str]
+) -> None:
+    hosts = hosts_with(backups=OF_24)
+    hosts["head"].say(slurm=head)
+    hosts["login"].say(slurm=login)
+    found = restore.release_objection(hosts["n1"])
+    assert [text in found for text in refused] == [True] * len(refused)
+    assert found.count("24.11.5-4, and") == len(refused)
+    assert found.startswith("Nothing was changed: the backup of the") == bool(refused)
+
+
+def test_a_part_that_is_there_is_not_compared() -> None:
+    hosts = hosts_with(("database",), backups=OF_24)
+    hosts["head"].say(slurm=installed("26.05.5"))
+    hosts["login"].say(slurm=installed("24.11.5"))
+    assert restore.release_objection(hosts["head"]) == ""
+
+
+def test_a_backup_that_does_not_tell_its_release_is_left_to_slurmdbd() -> None:
+    hosts = hosts_with(backups={part: {"time": "t", "slurm": ""} for part in OF_24})
+    assert restore.release_objection(hosts["head"]) == ""
+
+
+def test_the_version_of_files_is_what_a_bare_host_would_get() -> None:
+    hosts = hosts_with(
+        ("database",), backups=OF_24, slurm_packages={"files": [{"file": "slurm-smd_26.05.5-1_amd64.deb"}]}
+    )
+    hosts["login"].say(slurm=installed("", "24.11.5-4"))
+    assert "login would get 26.05.5" in restore.release_objection(hosts["head"])
+
+
+@pytest.mark.parametrize(("version", "refused"), [("26.05.5", False), ("23.11.4", True)])
+def test_a_conversion_can_be_accepted_and_damage_cannot(version: str, refused: bool) -> None:
+    hosts = hosts_with(("database",), backups=OF_24, backup_convert=True)
+    hosts["login"].say(slurm=installed(version))
+    assert bool(restore.release_objection(hosts["head"])) == refused
+    assert restore.release(hosts["head"]) == {}, "the other hosts tell the release"
+
+
 def test_jobs_are_those_of_nodes_that_answered() -> None:
     hosts = hosts_with()
     hosts["n1"].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": ["7"]}}})

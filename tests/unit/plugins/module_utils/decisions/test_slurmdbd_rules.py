@@ -109,3 +109,16 @@ def test_a_check_does_not_compare_a_slurmdbd_that_the_run_would_start() -> None:
     host = database(__slurmdbd_config={"actions": ["start"]})
     assert slurmdbd.service(host).wanted
     assert not slurmdbd.service(host.set(ansible_check_mode=True)).wanted
+
+
+@pytest.mark.parametrize(
+    ("variables", "allowed"),
+    [
+        ({}, False),
+        ({"__slurm_upgrades": True}, True),
+        ({"backup_convert": True}, True),
+        ({"backup_convert": False}, False),
+    ],
+)
+def test_an_upgrade_or_an_accepted_restore_converts_a_database(variables: dict[str, Any], allowed: bool) -> None:
+    assert slurmdbd.may_convert(database(**variables)) == allowed
