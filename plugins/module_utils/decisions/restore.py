@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import files_version
@@ -134,34 +134,48 @@ def accepts_conversion(host: RunHost) -> bool:
     return host.flag("backup", "backup_convert")
 
 
-def release_objection(host: RunHost) -> str:
-    """Why the hosts must not get what is put back: their Slurm is of another release; empty if it is of the same one.
+@dataclass(frozen=True)
+class ReleaseDifference:
+    """A part of the backup, and its host, which has another release of Slurm."""
+
+    text: str
+    release: str
+    """That of the backup."""
+    later: bool
+    """Whether the host has a later one."""
+
+
+def release_differences(host: RunHost) -> list[ReleaseDifference]:
+    """The parts that are put back into hosts of another release, as far as both are known.
 
     The cluster may have a later release than the backup, so the comparison of the hosts with each other does not tell.
     """
-    saved = backups(host)
-    places = {"database": host["slurm_database"], "controller": primary(host)}
-    found = [_release_difference(host, part, places[part], saved[part]) for part in parts(host)]
-    lines = [line for line in found if line]
-    return f"Nothing was changed: {'; '.join(lines)}" if lines else ""
+    found = []
+    for part in parts(host):
+        saved, name = backups(host)[part], primary(host) if part == "controller" else host["slurm_database"]
+        slurm = host.of(name).facts["slurm"]
+        version = slurm["installed"] or files_version(host["slurm_packages"]) or slurm["candidate"]
+        before, after = upgrade.parts(saved["slurm"])[0], upgrade.parts(version)[0]
+        if before and after and before != after:
+            what = f"the backup of the {part} of {saved['time']} is one of Slurm {saved['slurm']}"
+            has = f"{name} {'has' if slurm['installed'] else 'would get'} {version}"
+            found.append(ReleaseDifference(f"{what}, and {has}", before, before < after))
+    return found
 
 
-def _release_difference(host: RunHost, part: str, name: str, saved: Mapping[str, Any]) -> str:
-    """Why a host must not get a part of the backup; empty if it may, or if a release is not known."""
-    slurm = host.of(name).facts["slurm"]
-    version = slurm["installed"] or files_version(host["slurm_packages"]) or slurm["candidate"]
-    before, after = upgrade.parts(saved["slurm"])[0], upgrade.parts(version)[0]
-    later = before < after
-    if not before or not after or before == after or (later and accepts_conversion(host)):
+def release_objection(host: RunHost) -> str:
+    """Why the hosts must not get what is put back: their Slurm is of another release; empty if they may."""
+    refused = [found for found in release_differences(host) if not (found.later and accepts_conversion(host))]
+    if not refused:
         return ""
-    what = f"the backup of the {part} of {saved['time']} is one of Slurm {saved['slurm']}"
-    has = f"{name} {'has' if slurm['installed'] else 'would get'} {version}"
-    if not later:
-        return f"{what}, and {has}, which cannot read it. {PACKAGE_SOURCE.format(release=before)}"
+    then = (
+        " and then gpucluster.slurm.upgrade. If the other hosts have the later release already, -e backup_convert=true "
+        "lets slurmdbd and slurmctld convert what is put back"
+    )
     return (
-        f"{what}, and {has}, which would convert it. {PACKAGE_SOURCE.format(release=before)}, remove those that it "
-        "has, run gpucluster.slurm.restore again, and then gpucluster.slurm.upgrade. If the other hosts have the later "
-        "release already, -e backup_convert=true accepts the conversion"
+        f"Nothing was changed: {'; '.join(found.text for found in refused)}. "
+        f"{PACKAGE_SOURCE.format(release=refused[0].release)}; remove those that it has, and run "
+        f"gpucluster.slurm.restore again{then if all(found.later for found in refused) else ''}"
     )
 
 
@@ -198,6 +212,7 @@ def announcement(host: RunHost) -> list[str]:
     """Lines about what is put back, and about what happened between the backup and the loss."""
     saved = backups(host)
     wanted = [f"from the backup: {part}, {saved[part]['time']}" for part in parts(host)]
+    wanted += [f"converted by a later release: {found.text}" for found in release_differences(host) if found.later]
     return (wanted or ["all data are restored; an interrupted restore continues"]) + events(host)
 
 

@@ -196,6 +196,9 @@ def test_a_conversion_can_be_accepted_and_damage_cannot(version: str, refused: b
     hosts = hosts_with(("database",), backups=OF_24, backup_convert=True)
     hosts["login"].say(slurm=installed(version))
     assert bool(restore.release_objection(hosts["head"])) == refused
+    assert "backup_convert" not in restore.release_objection(hosts["head"])
+    what = "converted by a later release: the backup of the database of 02:00 is one of Slurm 24.11.5-4, and login has "
+    assert (f"{what}{version}" in restore.announcement(hosts["head"])) != refused
     assert restore.release(hosts["head"]) == {}, "the other hosts tell the release"
 
 
