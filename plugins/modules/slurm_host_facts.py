@@ -514,11 +514,12 @@ ansible_facts:
           sample: compute[03,07]
         jobs:
           description:
-            - The numbers of the jobs that a slurmstepd of the host serves, with O(jobs). Slurm's daemons are not asked.
-          type: list
-          elements: int
+            - The jobs that a slurmstepd of the host serves, by number, with O(jobs). Slurm's daemons are not asked.
+            - V(runs) is a job with processes. V(reports) is one of which only slurmstepd is left, which waits to report
+              the end. V(open) is one without steps of its own on the host.
+          type: dict
           returned: always
-          sample: [41, 42]
+          sample: {"41": runs, "42": reports}
         serving_controller:
           description:
             - The serving controller, by its name in C(SlurmctldHost); empty if none serves, or without

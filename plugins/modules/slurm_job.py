@@ -124,8 +124,9 @@ options:
     default: 300
   busy_timeout:
     description:
-      - Seconds after which the module no longer waits, if all jobs that are left wait for nodes that others use. The
-        nodes of their O(nodelist) are in service, and Slurm's reason is V(Resources), for example.
+      - Seconds after which the module no longer waits, if all jobs that are left wait for nodes that others use
+        (the nodes of their O(nodelist) are in service, and Slurm's reason is V(Resources), for example) or that a
+        person has drained.
       - Without it, the module waits for these jobs as well until O(timeout).
     type: int
     version_added: 0.2.0

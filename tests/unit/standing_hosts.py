@@ -76,7 +76,7 @@ def honest(name: str) -> dict[str, Any]:
         "mirror": "http://mirror.example.org/debian/",
         "interrupted": False,
         "serving_controller": "",
-        "jobs": [],
+        "jobs": {},
         "out_of_service": None,
         "host_key": "",
         "sshd": "",

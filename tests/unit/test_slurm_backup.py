@@ -32,10 +32,9 @@ def job_state(next_id: int) -> bytes:
     return struct.pack(">I", len(word)) + word + struct.pack(">HQI", 10752, 1767225600, next_id) + b"j"
 
 
-def test_the_next_job_id_is_raised_and_never_lowered(backup: ModuleType) -> None:
+def test_the_next_job_id_is_written_into_the_header(backup: ModuleType) -> None:
     assert backup.job_id_of(job_state(77))[1] == 77
     assert backup.with_job_id(job_state(77), 100) == job_state(100)
-    assert backup.with_job_id(job_state(77), 3) == job_state(77)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\0\0\x11PROTOCOL", job_state(1)[:-4], b"\0\0\0\x05other" + bytes(14)])
@@ -46,11 +45,63 @@ def test_another_file_than_job_state_is_refused(backup: ModuleType, content: byt
 
 def test_jobs_on_nodes_are_kept_only_if_they_ran_in_the_backup(backup: ModuleType) -> None:
     saved = backup.jobs_of("5|5|RUNNING|a|n1\n6|4_2|SUSPENDED|a|n1\n7|7|PENDING|b|\n8|8|RUNNING|b|n2\nno job\n")
-    found = backup.compared({"n1": [5, 6, 7], "n2": [5, 9], "n3": []}, saved)
-    assert found == {"kept": [5, 6], "lost": {"7": ["n1"], "9": ["n2"]}, "ended": [8], "highest": 9}
+    found = backup.compared(
+        {"n1": {"5": "runs", "6": "runs", "7": "runs"}, "n2": {"5": "open", "9": "open"}, "n3": {}}, saved
+    )
+    assert found == {
+        "kept": [5, 6],
+        "lost": {"7": ["n1"], "9": ["n2"]},
+        "reported": [],
+        "ended": {"8": "n2"},
+        "used": [5, 6, 7, 9],
+    }
     words = "\n".join(backup.words_of_jobs(found))
     assert "7 on n1; 9 on n2" in words
     assert backup.words_of_jobs(backup.compared({}, [])) == []
+
+
+def test_a_job_that_only_has_to_report_its_end_is_not_lost(backup: ModuleType) -> None:
+    """On the other nodes of the job is the step extern, or a step that runs on: then the job is not over."""
+    saved = backup.jobs_of("5|5|RUNNING|a|n1\n")
+    running = {
+        "n1": {"5": "reports", "6": "reports", "7": "reports", "8": "open"},
+        "n2": {"6": "open", "7": "runs"},
+    }
+    found = backup.compared(running, saved)
+    assert found["kept"] == [5]
+    assert found["lost"] == {"7": ["n1", "n2"], "8": ["n1"]}
+    assert found["reported"] == [6]
+    assert "jobs that have ended unknown to the backup; slurmstepd waits to report it: 6" in backup.words_of_jobs(found)
+
+
+def test_what_begun_in_the_backup_and_is_on_no_node_has_ended(backup: ModuleType) -> None:
+    """By the name that scancel takes: the number of an array's last task is that of the whole array.
+
+    A job that was about to begin, or to end, goes on in slurmctld as it was. Parts of a job end together.
+    """
+    saved = backup.jobs_of(
+        "12|9_2|RUNNING|a|n1\n9|9_3|SUSPENDED|a|n[1-2]\n20|20|COMPLETING|a|n1\n21|21|CONFIGURING|a|n1\n"
+        "30|30+0|RUNNING|a|n1\n31|30+1|RUNNING|a|n2\n40|40+0|RUNNING|a|n1\n41|40+1|RUNNING|a|n2\n"
+    )
+    assert backup.compared({"n1": {"30": "runs"}}, saved)["ended"] == {"9_2": "n1", "9_3": "n[1-2]", "40": "n2"}
+    assert "30" not in backup.compared({"n2": {"31": "runs"}}, saved)["ended"]
+
+
+def test_jobs_that_have_ended_are_ended_in_slurmctld_until_it_has_done_it(
+    backup: ModuleType, tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """scancel and squeue are stand-ins. A job that is over already, or purged, is no error."""
+    monkeypatch.setattr(backup, "ENDED", tmp_path / "ended.json")
+    assert backup.end_jobs({}) == {"ended": []}
+    backup.write_json(backup.ENDED, {"jobs": ["9_2", "40"]})
+    stand_in("scancel", f"echo $* >>{tmp_path}/cancelled; exit 1")
+    stand_in("squeue", "echo '9|9_2|CANCELLED|a|n1'; echo '40|40+0|PENDING|a|'")
+    with pytest.raises(backup.BackupError, match=r"slurmctld has not ended these jobs: 40$"):
+        backup.end_jobs({})
+    stand_in("squeue", "echo '9|9_2|CANCELLED|a|n1'; echo '9|9_3|RUNNING|a|n1'")
+    assert backup.end_jobs({}) == {"ended": ["9_2", "40"]}
+    assert (tmp_path / "cancelled").read_text() == "--quiet 9_2 40\n" * 2
+    assert not backup.ENDED.exists()
 
 
 def test_many_jobs_are_counted(backup: ModuleType) -> None:

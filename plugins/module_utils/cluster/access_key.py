@@ -36,7 +36,7 @@ _LEAST_BYTES = 2**28  # a login with Ansible's module, or an editor, in each of 
 _MOST_BYTES = 2**60  # systemd ignores what does not fit into 64 bits
 _LEAST_TASKS = 64
 
-_CONTAINS = ("contain", "x11", "runinjob")
+CONTAINS = ("contain", "x11", "runinjob")
 """Values of PrologFlags with which each job has an external step (slurm.conf(5))."""
 
 _SERVICES = {"slurm_login", "slurm_controller", "slurm_database"}
@@ -136,7 +136,7 @@ def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[s
 def _unfit(slurm_conf: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Parameters with which no process can be added to a job, and what is allowed (pam_slurm_adopt)."""
     needs = {
-        "PrologFlags": (_CONTAINS, "contain"),
+        "PrologFlags": (CONTAINS, "contain"),
         "ProctrackType": (("proctrack/cgroup",), "proctrack/cgroup"),
         "TaskPlugin": (("task/cgroup", "cgroup"), "a list with task/cgroup"),
     }

@@ -11,17 +11,29 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import access_key
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import files_version
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import upgrade
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import PACKAGE_SOURCE
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import secrets
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import secrets, slurmd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.backup import PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import backup_hosts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+
+IDS_A_SECOND = 40
+"""Job ids that no cluster uses in each second: by default slurmctld has at most 10,000 jobs (MaxJobCount), and each of
+them for 300 s after its end (MinJobAge), which makes 33. A task of an array gets its id when it starts."""
+
+LEAST_GAP = 100_000
+"""Job ids that are left out at least: more than slurmctld can have at one time."""
+
+FIRST_ID, LAST_ID, HIGHEST_ID = 1, 0x03FF0000, 0x03FFFFFF
+"""Slurm's defaults of FirstJobId and MaxJobId, and the highest MaxJobId (`src/common/read_config.h`)."""
 
 
 def primary(host: RunHost) -> str:
@@ -218,12 +230,19 @@ def announcement(host: RunHost) -> list[str]:
 
 def events(host: RunHost) -> list[str]:
     """Lines about what happened between the backup and the loss."""
-    lines = [*compared_jobs(host).get("words", []), *_later_jobs(host).get("words", [])]
+    found = compared_jobs(host)
+    over = ended_jobs(host)
+    open_ = [name for name in found.get("ended", {}) if name not in over]
+    lines = {
+        "jobs that ran at the time of the backup and run no more: they are ended as CANCELLED, and not requeued": over,
+        "jobs that ran at the time of the backup, and of which it is not known whether they run: they stay": open_,
+    }
+    said = [f"{what}: {', '.join(names)}" for what, names in lines.items() if names]
     known = running_jobs(host)
     unasked = [name for name in host.members("slurm_compute") if name not in known]
     if unasked and puts_state(host):
-        lines.append(f"the jobs of these nodes are unknown, since they were not reached: {fold(unasked)}")
-    return lines
+        said.append(f"the jobs of these nodes are unknown, since they were not reached: {fold(unasked)}")
+    return [*found.get("words", []), *_later_jobs(host).get("words", []), *said]
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------
@@ -255,10 +274,48 @@ def later_jobs_command(host: RunHost) -> list[str]:
     return [PROGRAM, "since", str(seconds), str(number)]
 
 
-def least_job_id(host: RunHost) -> int:
-    """The least number of the next job, so that no number is used twice."""
-    highest = (int(jobs.get("highest", 0)) for jobs in (compared_jobs(host), _later_jobs(host)))
-    return 1 + max(highest)
+def ended_jobs(host: RunHost) -> list[str]:
+    """The jobs that ran at the time of the backup and run on no node now, as scancel takes them.
+
+    Nothing is known of nodes that were not reached, nor without the step extern: salloc needs no other step.
+    """
+    flags = str(host["slurm_conf"].get("PrologFlags", "contain")).lower()
+    if not any(value in flags for value in access_key.CONTAINS):
+        return []
+    asked = running_jobs(host).keys()
+    return [name for name, nodes in compared_jobs(host).get("ended", {}).items() if asked >= {*expand(nodes)}]
+
+
+def state_command(host: RunHost) -> list[str]:
+    """The command that puts the state back."""
+    return [
+        PROGRAM,
+        "restore",
+        "controller",
+        f"--next-job-id={next_job_id(host)}",
+        *(["--ended", *ended_jobs(host)] if ended_jobs(host) else []),
+    ]
+
+
+def next_job_id(host: RunHost) -> int:
+    """The next job id: none that may have been given since the backup, of which nobody may know any more."""
+    found, conf = compared_jobs(host), host["slurm_conf"]
+    used = [*found.get("used", []), *_later_jobs(host).get("submitted", [])]
+    first, last = (int(conf.get(*default)) for default in (("FirstJobId", FIRST_ID), ("MaxJobId", LAST_ID)))
+    return id_after(int(found["next_job_id"]), used, int(found["age"]), max(first, 1), min(last, HIGHEST_ID))
+
+
+def id_after(saved: int, used: Iterable[int], age: int, first: int, last: int) -> int:
+    """A job id after those that slurmctld may have given in so many seconds.
+
+    It gives those from the first up to the last but one, and begins again (`get_next_job_id` in
+    `src/slurmctld/job_mgr.c`). Half of them are left out at most, so that recent ones come last.
+    """
+    span = max(last - first, 2)
+    place = max(saved - first, 0)
+    later = [(number - first - place) % span + 1 for number in used]
+    gap = min(LEAST_GAP + IDS_A_SECOND * age, span // 2)
+    return first + (place + max([gap, *(number for number in later if number <= span // 2)])) % span
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------
@@ -289,4 +346,13 @@ def report(host: RunHost) -> list[str]:
             "jobs that the database has as running and slurmctld does not know (sacctmgr show runawayjobs ends them): "
             + ", ".join(runaway)
         )
-    return lines
+    return [*lines, _last_line(host)]
+
+
+def _last_line(host: RunHost) -> str:
+    """The end of the report, with the nodes that wait for a person."""
+    if host.check_mode:
+        return "nothing was restored, since check mode changes nothing"
+    drained = slurmd.drained((host.get("__backup_nodes") or {}).get("stdout_lines") or [])
+    left_out = f"; drained, without new jobs until they are resumed: {drained}" if drained else ""
+    return f"the restore is complete{left_out}"

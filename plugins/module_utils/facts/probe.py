@@ -295,7 +295,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "firewall": firewall_change.state(),
         "backup": _backup(tree, questions.backup_hours),
         "out_of_service": _ask_nodes(run, units) if questions.nodes else None,
-        "jobs": job_processes.served_jobs(job_processes.processes()) if questions.jobs else [],
+        "jobs": job_processes.served_jobs(job_processes.processes()) if questions.jobs else {},
         "serving_controller": serving() if questions.serving_controller else "",
         "host_key": _host_key(tree) if questions.ssh else "",
         "sshd": _sshd(tree) if questions.ssh else "",

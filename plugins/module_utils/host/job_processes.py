@@ -179,9 +179,33 @@ def served_steps(running: Mapping[int, Process]) -> list[JobStep]:
     return sorted({step for process in running.values() if (step := step_of_title(process))})
 
 
-def served_jobs(running: Mapping[int, Process]) -> list[int]:
-    """The numbers of the jobs that have a slurmstepd on the host, in order."""
-    return sorted({int(step.job) for step in served_steps(running) if step.job.isdecimal()})
+def served_jobs(running: Mapping[int, Process]) -> dict[str, str]:
+    """The jobs that have a slurmstepd on the host, by number, in order, each with what is left of it there.
+
+    runs: processes. reports: none; slurmstepd waits until slurmctld takes its report of the end, and goes on waiting
+    while there is no slurmctld. open: the step extern alone, as on the other nodes of a job, or in an allocation
+    without a step.
+    """
+    steps, working = served_steps(running), steps_with_tasks(running)
+    found = {}
+    for job in sorted({step.job for step in steps if step.job.isdecimal()}, key=int):
+        own = {step for step in [*steps, *working] if step.job == job and step.step != _EXTERN}
+        found[job] = "runs" if own & working else "reports" if own else "open"
+    return found
+
+
+def steps_with_tasks(running: Mapping[int, Process]) -> set[JobStep]:
+    """The steps of jobs that have other processes than slurmstepd, by their cgroup and by what has started them."""
+    found = set()
+    for pid, job in jobs_of_processes(running).items():
+        place = step_of_cgroup(running[pid], running.get(1))
+        if place and not running[pid].root_slurmstepd:
+            found.add(JobStep(job, place.step))
+    for pid, process in running.items():
+        starter = next((one for one in ancestors(pid, running) if one.root_slurmstepd), None)
+        if starter and not process.root_slurmstepd and (step := step_of_title(starter)):
+            found.add(step)
+    return found
 
 
 def jobs_of_processes(running: Mapping[int, Process]) -> dict[int, str]:

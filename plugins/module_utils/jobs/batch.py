@@ -29,6 +29,9 @@ NOT_BOOKED = "sacct does not show its end"
 WORKING = re.compile(r"(idle|allocated|mixed|completing|planned)[~^#%$@+-]?( \(.*)?")
 """sinfo's states of a node that takes jobs, sooner or later. Not so `idle*`, which does not respond."""
 
+BY_A_PERSON = re.compile(r"drain\S* by a person \(")
+"""The state of a node that a person has drained (`_state`)."""
+
 OTHERS = ("Resources", "Priority")
 BUSY = (
     *OTHERS,
@@ -245,10 +248,20 @@ def why_waiting(reason: str, node_states: Mapping[str, str]) -> str:
     return "busy" if untried or reason.startswith(BUSY) else "other"
 
 
+def are_left_out(node_states: Mapping[str, str]) -> bool:
+    """Whether people have drained all of these nodes that do not take jobs, and there are such nodes."""
+    out = [state for state in node_states.values() if not WORKING.fullmatch(state)]
+    return bool(out) and all(BY_A_PERSON.match(state) for state in out)
+
+
 def waits_for_others(record: JobRecord, node_states: Mapping[str, str]) -> bool:
-    """Whether a job has not started because others use its nodes. Without nodes of its own, only its reason tells."""
+    """Whether a job has not started because others use its nodes, or people have drained them.
+
+    Without nodes of its own, only its reason tells.
+    """
     known = node_states or record.reason.startswith(OTHERS)
-    return record.state == "PENDING" and bool(known) and why_waiting(record.reason, node_states) == "busy"
+    busy = bool(known) and why_waiting(record.reason, node_states) == "busy"
+    return record.state == "PENDING" and (busy or are_left_out(node_states))
 
 
 def status_of(job: Mapping[str, Any], record: JobRecord, waited: int) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.mea
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import by_reason
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_causes import MESSAGES_WAITING
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import environment_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.batch import NOT_BOOKED, why_waiting
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.batch import NOT_BOOKED, are_left_out, why_waiting
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
@@ -314,14 +314,19 @@ def _why(job: Mapping[str, Any]) -> str:
     return why_waiting(job["reason"], job["node_states"])
 
 
+def _causes(job: Mapping[str, Any]) -> set[str]:
+    return {_why(job), *(["drained"] if are_left_out(job["node_states"]) else [])}
+
+
 def validation_summary(jobs: Iterable[Mapping[str, Any]], may_wait: Iterable[str]) -> dict[str, Any]:
     """The evaluation of the results of `slurm_job`: `ok`, the number of jobs of each status, and the `jobs`.
 
-    A job is `ok` if it passed, or if it waits for one of the causes in `may_wait` (`busy`, `unavailable`).
+    A job is `ok` if it passed, or if it waits for one of the causes in `may_wait` (`busy`, `unavailable`, or `drained`,
+    which is a node that a person has drained).
     """
     accepted = set(may_wait)
     checked = [
-        {**job, "ok": job["status"] == "passed" or (job["status"] == "waiting" and _why(job) in accepted)}
+        {**job, "ok": job["status"] == "passed" or (job["status"] == "waiting" and bool(_causes(job) & accepted))}
         for job in jobs
     ]
     counts = {status: sum(job["status"] == status for job in checked) for status in STATUSES}

@@ -232,7 +232,7 @@ class HostFact(TypedDict):
     firewall: StateDigest
     backup: Sentence
     serving_controller: Annotated[str, Pattern(r"[A-Za-z0-9._-]*", 255)]
-    jobs: list[Number32]
+    jobs: dict[Annotated[str, Pattern("[0-9]+", 10)], Annotated[str, Pattern("runs|reports|open")]]
     out_of_service: Annotated[str, Pattern(r"[A-Za-z0-9._,\[\]-]*", 1 << 20)] | None
     host_key: Annotated[str, Pattern(rf"({_KEY})?", 2000)]
     sshd: Annotated[str, Pattern("(all|administrators|job)?")]

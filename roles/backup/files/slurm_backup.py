@@ -33,6 +33,8 @@ WORK = Path("/var/lib/gpucluster-slurm/backup")
 STATUS = WORK / "status.json"
 UNFINISHED = WORK / "restore-unfinished"
 """It is there from the moment when a restore has put data back until its playbook has started the daemons with them."""
+ENDED = WORK / "ended-jobs.json"
+"""The jobs of a state that was put back which have ended before the loss, until slurmctld has ended them as well."""
 REPLACED = WORK / "replaced-keys.json"
 """The ids of the keys of the repository that a change of the password has replaced, until they are removed."""
 STAGING = WORK / "staging"
@@ -83,6 +85,9 @@ WRITTEN = 10
 
 ALIVE = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED")
 """States in which a job has steps on nodes, so that slurmctld takes it back."""
+
+STARTED = ("RUNNING", "SUSPENDED", "STOPPED")
+"""Those in which it had begun and slurmctld had not ended it."""
 
 
 class BackupError(Exception):
@@ -175,10 +180,10 @@ def job_id_of(state: bytes) -> tuple[int, int]:
     raise BackupError("job_state does not begin as a file of slurmctld")
 
 
-def with_job_id(state: bytes, least: int) -> bytes:
-    """The content of job_state with a next job id of at least this one."""
-    offset, present = job_id_of(state)
-    return state[:offset] + struct.pack(">I", max(present, least)) + state[offset + 4 :]
+def with_job_id(state: bytes, number: int) -> bytes:
+    """The content of job_state with this next job id."""
+    offset, _present = job_id_of(state)
+    return state[:offset] + struct.pack(">I", number) + state[offset + 4 :]
 
 
 def jobs_of(squeue: str) -> list[dict[str, Any]]:
@@ -191,23 +196,37 @@ def jobs_of(squeue: str) -> list[dict[str, Any]]:
     ]
 
 
-def compared(running: Mapping[str, Sequence[int]], saved: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Jobs on nodes beside the jobs of a backup.
+def compared(running: Mapping[str, Mapping[str, str]], saved: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Jobs on nodes, each with what is left of it there (`served_jobs`), beside the jobs of a backup.
 
     kept: slurmctld takes them back. lost, with their nodes: slurmctld would end them, since the backup does not have
-    them as running. ended: running in the backup, and on no node that was asked.
+    them as running. reported: the same, but they have ended. ended, by the name that scancel takes, with their nodes:
+    begun in the backup, and on no node that was asked. used: the numbers of all jobs on nodes.
     """
-    alive = {int(job["id"]) for job in saved if job["state"] in ALIVE}
-    nodes: dict[int, list[str]] = {}
+    alive = {int(job["id"]): str(job["name"]) for job in saved if job["state"] in ALIVE}
+    begun = [job for job in saved if job["state"] in STARTED]
+    nodes: dict[int, dict[str, str]] = {}
     for node, jobs in running.items():
-        for job in jobs:
-            nodes.setdefault(int(job), []).append(node)
+        for job, left in jobs.items():
+            nodes.setdefault(int(job), {})[node] = left
+    over = {job for job, left in nodes.items() if "reports" in left.values() and "runs" not in left.values()}
+    unknown = [job for job in sorted(nodes) if job not in alive]
+    # The parts 7+0 and 7+1 of a job of several parts end together, and a step has the number of the first part.
+    there = {str(job) for job in nodes} | {_whole(alive[job]) for job in nodes if job in alive}
     return {
-        "kept": sorted(job for job in nodes if job in alive),
-        "lost": {str(job): sorted(nodes[job]) for job in sorted(nodes) if job not in alive},
-        "ended": sorted(alive - nodes.keys()),
-        "highest": max(nodes, default=0),
+        "kept": sorted(nodes.keys() & alive.keys()),
+        "lost": {str(job): sorted(nodes[job]) for job in unknown if job not in over},
+        "reported": [job for job in unknown if job in over],
+        "ended": {
+            _whole(job["name"]): str(job["nodes"]) for job in begun if not {str(job["id"]), _whole(job["name"])} & there
+        },
+        "used": sorted(nodes),
     }
+
+
+def _whole(name: str) -> str:
+    """The name of the job that a part belongs to."""
+    return name.partition("+")[0]
 
 
 def words_of_jobs(found: Mapping[str, Any]) -> list[str]:
@@ -216,7 +235,7 @@ def words_of_jobs(found: Mapping[str, Any]) -> list[str]:
     lines = {
         "jobs that run and are taken back": listed(found["kept"]),
         "jobs that run and that slurmctld ends, since the backup does not have them as running": "; ".join(lost),
-        "jobs that ran at the time of the backup, and run on no node that was reached now": listed(found["ended"]),
+        "jobs that have ended unknown to the backup; slurmstepd waits to report it": listed(found["reported"]),
     }
     return [f"{what}: {which}" for what, which in lines.items() if which]
 
@@ -230,7 +249,7 @@ def words_of_records(found: Mapping[str, Any]) -> list[str]:
     return [f"{what}: {listed(which)}" for what, which in lines.items() if which]
 
 
-def listed(jobs: Sequence[int]) -> str:
+def listed(jobs: Sequence[int | str]) -> str:
     """Job ids in words; of many, the first ones and their number."""
     more = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
     return ", ".join(map(str, jobs[:SHOWN])) + more
@@ -624,11 +643,16 @@ def save_archive(repository: Repository, settings: Mapping[str, Any]) -> dict[st
     return repository.save("archive", settings, str(settings["archive"]))
 
 
-def listed_jobs() -> list[dict[str, Any]]:
-    """The jobs that slurmctld has. A state is also saved while slurmctld is down; then no job counts as running."""
+def jobs_now() -> list[dict[str, Any]]:
+    """The jobs that slurmctld has. Raises BackupError if it does not answer."""
     squeue = ["squeue", "--all", "--noheader", "--states=all", "--array", "--format=%A|%i|%T|%u|%N"]
+    return jobs_of(output_of(squeue, seconds=120))
+
+
+def listed_jobs() -> list[dict[str, Any]]:
+    """The same for a backup. A state is also saved while slurmctld is down; then no job counts as running."""
     try:
-        return jobs_of(output_of(squeue, seconds=120))
+        return jobs_now()
     except BackupError as error:
         print(f"slurm-backup: the backup has no list of jobs: {error}", file=sys.stderr)
         return []
@@ -982,11 +1006,12 @@ def control(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def jobs(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Compare the jobs on nodes, from standard input as {NODE: [ID, ...]}, with those of the newest backup."""
+    """Compare the jobs on nodes, from standard input as {NODE: {ID: WHAT IS LEFT}}, with those of the newest backup."""
     manifest = manifest_of(Repository(settings))
     found = compared(json.load(sys.stdin), manifest["jobs"])
     return {
         "time": shown_time(manifest["time"]),
+        "age": max(0, int(time.time() - manifest["time"])),
         "next_job_id": manifest["next_job_id"],
         **found,
         "words": words_of_jobs(found),
@@ -994,20 +1019,18 @@ def jobs(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def since(settings: Mapping[str, Any], seconds: int, next_job_id: int) -> dict[str, Any]:
-    """What the database has of jobs after a backup: those with higher ids, those that ended since, the highest id."""
+    """What the database has of jobs after a backup: those with higher ids, and those that ended since."""
     name, cluster = str(settings["database"]), str(settings["cluster"])
     table = f"`{name}`.`{cluster}_job_table`"
     if f"{cluster}_job_table" not in tables(name):
-        return {"submitted": [], "ended": [], "highest": 0, "words": []}
+        return {"submitted": [], "ended": [], "words": []}
 
     def ids(where: str) -> list[int]:
         return [int(row[0]) for row in sql(f"SELECT DISTINCT id_job FROM {table} WHERE {where} ORDER BY id_job")]
 
-    ((highest,),) = sql(f"SELECT COALESCE(MAX(id_job), 0) FROM {table} WHERE id_job < 67108864")
     found = {
         "submitted": ids(f"id_job >= {next_job_id} AND time_submit >= {seconds - WRITTEN}"),
         "ended": ids(f"id_job < {next_job_id} AND time_end >= {seconds - WRITTEN}"),
-        "highest": int(highest),
     }
     return {**found, "words": words_of_records(found)}
 
@@ -1034,8 +1057,14 @@ def restore_database(settings: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def restore_state(settings: Mapping[str, Any], least_job_id: int) -> dict[str, Any]:
-    """Put the newest state back, beside its place first. Its file clustername, which comes last, makes it complete."""
+def restore_state(settings: Mapping[str, Any], next_job_id: int, ended: Sequence[str]) -> dict[str, Any]:
+    """Put the newest state back, beside its place first. Its file clustername, which comes last, makes it complete.
+
+    Args:
+        settings: those of the host.
+        next_job_id: the next job id; 0 for that of the state.
+        ended: the jobs of the state that have ended.
+    """
     start, place = time.monotonic(), Path(settings["state"])
     if has_state(settings["state"]):
         raise BackupError(f"{settings['host']} has a state in {place}, which is not overwritten")
@@ -1046,7 +1075,8 @@ def restore_state(settings: Mapping[str, Any], least_job_id: int) -> dict[str, A
         content = restored_files(repository, snapshot["id"], scratch)
         manifest = check_controller(content, str(settings["cluster"]))
         state = content / "state/job_state"
-        patched = with_job_id(state.read_bytes(), least_job_id)
+        saved = state.read_bytes()
+        patched = with_job_id(saved, next_job_id or job_id_of(saved)[1])
         with open(state, "wb", opener=opener(0o600)) as file:
             file.write(patched)
         for source, directory in ((content / "kept", KEPT), (content / "etc", ETC)):
@@ -1055,14 +1085,32 @@ def restore_state(settings: Mapping[str, Any], least_job_id: int) -> dict[str, A
                 if not (directory / name).exists():
                     shutil.move(source / name, directory / name)
         same_owner(content / "state", place)
+        write_json(ENDED, {"jobs": [*ended]})
         put_in_place(content / "state", place)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     found = {"jobs": len(manifest["jobs"]), "next_job_id": job_id_of(patched)[1], "packages": manifest["packages"]}
     row = _proved("controller", snapshot, start, found)
-    what = f"{row['jobs']} jobs, and the next job has the id {row['next_job_id']} or a higher one"
+    what = f"{row['jobs']} jobs, and the next job has the id {row['next_job_id']}"
     row["words"] = f"the state of slurmctld is back as of {row['time']}, after {row['seconds']} s: {what}"
     return row
+
+
+def end_jobs(_settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Let slurmctld end the jobs that have ended, before it misses their batch scripts and starts them again.
+
+    It does that 20 seconds after its start at the earliest (`_purge_missing_jobs` in `src/slurmctld/job_mgr.c`). A job
+    that it has started again after a run was killed is ended as well.
+    """
+    names = [str(name) for name in read_json(ENDED).get("jobs", [])]
+    for begin in range(0, len(names), 500):
+        with suppress(BackupError):  # it is known below what has become of them
+            output_of(["scancel", "--quiet", *names[begin : begin + 500]], seconds=120)
+    left = {_whole(job["name"]) for job in jobs_now() if job["state"] in (*STARTED, "PENDING")} if names else set()
+    if left.intersection(names):
+        raise BackupError(f"slurmctld has not ended these jobs: {listed(sorted(left.intersection(names)))}")
+    ENDED.unlink(missing_ok=True)
+    return {"ended": names}
 
 
 WORK_OF: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
@@ -1075,6 +1123,7 @@ WORK_OF: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "jobs": jobs,
     "add-key": add_key,
     "prove-key": prove_key,
+    "end-jobs": end_jobs,
     "remove-keys": remove_keys,
 }
 """The commands that take no arguments."""
@@ -1098,7 +1147,9 @@ def main(arguments: Sequence[str]) -> int:
     after.add_argument("next_job_id", type=int)
     put_back = commands.add_parser("restore", help="put back the database or the state of slurmctld")
     put_back.add_argument("part", choices=["database", "controller"])
-    put_back.add_argument("--least-job-id", type=int, default=1)
+    put_back.add_argument("--next-job-id", type=int, default=0)
+    put_back.add_argument("--ended", nargs="*", default=[], help="the jobs of the state that have ended")
+    commands.add_parser("end-jobs", help="end the jobs of a state that was put back which have ended")
     commands.add_parser("add-key", help="let the password on standard input open the repository as well")
     commands.add_parser("prove-key", help="prove that this host works with the password on standard input")
     commands.add_parser("remove-keys", help="remove the keys of the repository that another one has replaced")
@@ -1118,8 +1169,10 @@ def main(arguments: Sequence[str]) -> int:
                 UNFINISHED.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
                 with open(UNFINISHED, "w", encoding="utf-8", opener=opener(0o600)):
                     pass  # an empty file
-                least = given.least_job_id
-                result = restore_database(settings) if given.part == "database" else restore_state(settings, least)
+                if given.part == "database":
+                    result = restore_database(settings)
+                else:
+                    result = restore_state(settings, given.next_job_id, given.ended)
             elif given.command == "finish":
                 UNFINISHED.unlink(missing_ok=True)
                 result = {}

@@ -189,7 +189,8 @@ def test_when_time_is_up_own_jobs_are_cancelled_and_nodes_named(module: Any) -> 
     [
         ("PENDING", "Resources", "n1|allocated|Unknown|none\n", True),
         ("PENDING", "ReqNodeNotAvail, May be reserved for other job", "n1|mixed|Unknown|none\n", True),
-        ("PENDING", "Resources", "n1|drained|root|bad DIMM\n", False),
+        ("PENDING", "Resources", "n1|drained|root|bad DIMM\n", True),
+        ("PENDING", "Resources", "n1|drained|root|health check disk: full\n", False),
         ("PENDING", "Nodes required for job are DOWN, DRAINED or reserved", "n1|down*|slurm|Not responding\n", False),
         ("PENDING", "None", "n1|idle|Unknown|none\n", False),
         ("RUNNING", "None", "n1|allocated|Unknown|none\n", False),

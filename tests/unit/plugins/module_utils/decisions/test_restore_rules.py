@@ -204,9 +204,9 @@ def test_a_conversion_can_be_accepted_and_damage_cannot(version: str, refused: b
 
 def test_jobs_are_those_of_nodes_that_answered() -> None:
     hosts = hosts_with()
-    hosts["n1"].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": ["7"]}}})
+    hosts["n1"].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": {"7": "runs"}}}})
     hosts["n2"].set(__backup_steps={"unreachable": True})
-    assert restore.running_jobs(hosts["head"]) == {"n1": ["7"]}
+    assert restore.running_jobs(hosts["head"]) == {"n1": {"7": "runs"}}
     assert restore.events(hosts["head"]) == ["the jobs of these nodes are unknown, since they were not reached: n2"]
 
 
@@ -217,7 +217,7 @@ def test_without_a_lost_state_nothing_is_said_about_nodes() -> None:
 def test_what_is_put_back_is_said_with_what_happened_since() -> None:
     hosts = hosts_with()
     for name in ("n1", "n2"):
-        hosts[name].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": []}}})
+        hosts[name].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": {}}}})
     hosts["head"].set(__backup_compared=printed(words=["job 7 goes on"]))
     hosts["login"].set(__backup_since_read=printed(words=["3 jobs since then"]))
     assert restore.announcement(hosts["n1"]) == [
@@ -238,14 +238,62 @@ def test_a_restore_that_ends_jobs_names_them() -> None:
     )
 
 
-def test_no_job_number_is_used_twice() -> None:
+def test_no_job_id_is_used_twice() -> None:
+    """Nobody may know the jobs that slurmctld has accepted since the backup: the next id leaves them out."""
     hosts = hosts_with()
-    assert restore.least_job_id(hosts["head"]) == 1
-    hosts["head"].set(__backup_compared=printed(highest=20, next_job_id=15))
-    assert restore.least_job_id(hosts["head"]) == 21
-    hosts["login"].set(__backup_since_read=printed(highest=30))
-    assert restore.least_job_id(hosts["head"]) == 31
+    hosts["head"].set(__backup_compared=printed(used=[20], next_job_id=15, age=1000))
+    assert restore.next_job_id(hosts["head"]) == 15 + 100_000 + 40_000
+    hosts["login"].set(__backup_since_read=printed(submitted=[14, 30, 900_000]))
+    assert restore.next_job_id(hosts["head"]) == 900_001
     assert restore.later_jobs_command(hosts["login"]) == ["/usr/local/sbin/slurm-backup", "since", "1777", "15"]
+    low = {"FirstJobId": "1000", "MaxJobId": "5000"}
+    hosts = hosts_with(slurm_conf=low)
+    hosts["head"].set(__backup_compared=printed(used=[4000], next_job_id=3900, age=86400))
+    assert restore.next_job_id(hosts["head"]) == 1900
+
+
+@pytest.mark.parametrize(
+    ("saved", "used", "age", "limits", "expected"),
+    [
+        (7, [], 0, (1, 0x03FF0000), 100_007),
+        (7, [], 86400, (1, 0x03FF0000), 3_556_007),  # a day
+        (67_000_000, [67_000_001], 0, (1, 0x03FF0000), 56_673),  # after the highest one, slurmctld begins again
+        (500, [67_000_000], 0, (1, 0x03FF0000), 100_500),  # so it was before the backup
+        (7, [], 1 << 40, (1, 0x03FF0000), 33_521_670),  # half of all
+        (20, [], 0, (1_000_000, 0x03FF0000), 1_100_000),  # FirstJobId was raised
+        (7, [], 60, (1, 101), 57),
+        (0xFFFFFF, [], 0, (5, 5), 6),
+    ],
+)
+def test_the_next_job_id_is_one_that_slurmctld_gives(
+    saved: int, used: list[int], age: int, limits: tuple[int, int], expected: int
+) -> None:
+    assert restore.id_after(saved, used, age, *limits) == expected
+
+
+def test_a_second_restore_of_the_same_backup_gives_other_ids() -> None:
+    first = restore.id_after(7, [], 3600, 1, 0x03FF0000)
+    assert restore.id_after(7, [], 3660, 1, 0x03FF0000) >= first + 60 * 10_000 // 300
+
+
+def test_jobs_have_ended_if_all_of_their_nodes_were_reached() -> None:
+    hosts = hosts_with()
+    hosts["head"].set(
+        __backup_compared=printed(ended={"7": "n[1-2]", "8_3": "n1", "9": "gone"}, used=[], next_job_id=9, age=0)
+    )
+    ran = "jobs that ran at the time of the backup"
+    for name, ended, stay in (("n1", "8_3", "7, 9"), ("n2", "7, 8_3", "9")):
+        hosts[name].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": {}}}})
+        assert restore.events(hosts["head"])[:2] == [
+            f"{ran} and run no more: they are ended as CANCELLED, and not requeued: {ended}",
+            f"{ran}, and of which it is not known whether they run: they stay: {stay}",
+        ]
+    command = ["/usr/local/sbin/slurm-backup", "restore", "controller", "--next-job-id=100009"]
+    assert restore.state_command(hosts["head"]) == [*command, "--ended", "7", "8_3"]
+    for host in hosts.values():
+        host.set(slurm_conf={"PrologFlags": "Alloc"})
+    assert restore.ended_jobs(hosts["head"]) == []
+    assert restore.state_command(hosts["head"]) == command
 
 
 def test_the_end_says_what_was_restored() -> None:
@@ -256,17 +304,28 @@ def test_the_end_says_what_was_restored() -> None:
         __backup_runaway={"stdout": "ID|Name|User\n7|a|ann\n8_1|b|bob\nfix them? (y/n)"},
     )
     for name in ("n1", "n2"):
-        hosts[name].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": []}}})
+        hosts[name].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": {}}}})
     assert restore.report(hosts["head"]) == [
         "the database is back",
         "the state is back",
         "jobs that the database has as running and slurmctld does not know (sacctmgr show runawayjobs ends them): "
         "7, 8_1",
+        "the restore is complete",
     ]
     assert [part["words"] for part in restore.result(hosts["head"])["parts"]] == [
         "the database is back",
         "the state is back",
     ]
+
+
+def test_the_last_line_names_drained_nodes() -> None:
+    host = hosts_with()["head"]
+    host.set(__backup_nodes={"stdout_lines": ["n1 idle none", "n2 drained broken fan"]})
+    assert restore.report(host)[-1] == (
+        "the restore is complete; drained, without new jobs until they are resumed: n2 (broken fan)"
+    )
+    host.set(ansible_check_mode=True)
+    assert restore.report(host)[-1] == "nothing was restored, since check mode changes nothing"
 
 
 def test_a_cluster_without_a_database_restores_its_state() -> None:

@@ -75,6 +75,14 @@ def test_a_failure_names_the_jobs_and_the_remedies() -> None:
     assert validate.failure(after(DRAINED, validate_may_wait=["unavailable"])) == ""
 
 
+def test_a_node_that_a_person_drained_does_not_fail_a_restore() -> None:
+    by_a_person = {**BUSY, "node_states": {"n2": "drained by a person (broken fan)"}}
+    assert validate.failure(after(PASSED, by_a_person)) != ""
+    groups = {"slurm_restores": ["head"]}
+    assert validate.failure(after(PASSED, by_a_person, groups=groups)) == ""
+    assert validate.failure(after(PASSED, DRAINED, groups=groups)) != ""
+
+
 def test_jobs_without_a_record_in_accounting_are_a_failure_where_there_is_a_database() -> None:
     unrecorded = {"__validate_run": {"jobs": [PASSED], "accounting": False}}
     assert validate.failure(host_with(**unrecorded)) == validate.NO_RECORDS

@@ -189,7 +189,7 @@ def test_without_cgroups_the_children_of_slurmstepd_are_known(host: Host) -> Non
     host.add(33, 22, cgroups=service)
     host.add(34, 22, cgroups=service, exe="sbin/slurmstepd")  # a task before it runs its program
     assert host.of_jobs == [21, 22, 30, 31, 33, 34]
-    assert served_jobs(processes(str(host.proc))) == [7, 8, 9]
+    assert served_jobs(processes(str(host.proc))) == {"7": "runs", "8": "open", "9": "runs"}
     assert JobStep("8", "extern") in served_steps(processes(str(host.proc)))
 
 
@@ -200,7 +200,31 @@ def test_other_files_of_slurmstepd(host: Host, name: str) -> None:
     host.add(20, 1, ROOT, exe=f"sbin/{name}", title="slurmstepd: [7.0]")
     host.add(30, 20)
     assert host.of_jobs == [30]
-    assert served_jobs(processes(str(host.proc))) == [7]
+    assert served_jobs(processes(str(host.proc))) == {"7": "runs"}
+
+
+@pytest.mark.parametrize("job", ["job_7", SLUID])
+def test_a_slurmstepd_that_only_waits_to_report_an_end_is_no_running_job(host: Host, job: str) -> None:
+    """The step extern has a process of Slurm, and maybe logins, for as long as slurmctld has not ended the job."""
+    own = f"0::{SCOPE}/{job}"
+    host.slurmstepd(20, "7.extern", f"{own}/step_extern/slurm")
+    host.add(30, 20, ROOT, cgroups=f"{own}/step_extern/user/task_special")
+    assert served_jobs(processes(str(host.proc))) == {"7": "open"}
+    host.slurmstepd(21, "7.batch", f"{own}/step_batch/slurm")
+    assert served_jobs(processes(str(host.proc))) == {"7": "reports"}
+    host.slurmstepd(22, "7.0", f"{own}/step_0/slurm")
+    host.add(32, 1, cgroups=f"{own}/step_0/user/task_0")
+    assert served_jobs(processes(str(host.proc))) == {"7": "runs"}
+
+
+def test_a_slurmstepd_that_only_waits_with_cgroup_v1(tmp_path: Path) -> None:
+    host = Host(tmp_path, "6:freezer:/\n0::/")
+    for pid, step in ((20, "extern"), (21, "batch")):
+        host.slurmstepd(pid, f"7.{step}", "6:freezer:/slurm_n1/uid_0/job_7\n0::/system.slice/slurmd.service")
+    host.add(30, 20, ROOT, cgroups="6:freezer:/slurm_n1/uid_0/job_7/step_extern\n0::/")
+    assert served_jobs(processes(str(host.proc))) == {"7": "reports"}
+    host.add(31, 21, cgroups="6:freezer:/slurm_n1/uid_0/job_7/step_batch\n0::/")
+    assert served_jobs(processes(str(host.proc))) == {"7": "runs"}
 
 
 def test_a_job_that_nobody_serves_has_its_sluid_only(host: Host) -> None:
@@ -261,5 +285,5 @@ def test_a_real_process_that_is_called_slurmstepd(pretender: tuple[int, int]) ->
     pid, child = pretender
     assert (running[pid].name, running[child].parent) == ("slurmstepd", pid)
     assert [belongs_to_job(each, running) for each in pretender] == [False, False]
-    assert PRETENDED not in served_jobs(running)
+    assert str(PRETENDED) not in served_jobs(running)
     assert not {*pretender} & {*jobs_of_processes(running)}
