@@ -80,6 +80,9 @@ WRONG_PASSWORD = "wrong password or no key found"
 CHECKED = 7 * 24 * 3600
 """Seconds between two checks of the repository."""
 
+CANCELLED = 4
+"""A job's state in the database (`JOB_CANCELLED` in `slurm/slurm.h`)."""
+
 WRITTEN = 10
 """Seconds after which slurmctld has written a change of its jobs (`SAVE_MAX_WAIT` in `src/slurmctld/state_save.c`)."""
 
@@ -1019,7 +1022,10 @@ def jobs(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def since(settings: Mapping[str, Any], seconds: int, next_job_id: int) -> dict[str, Any]:
-    """What the database has of jobs after a backup: those with higher ids, and those that ended since."""
+    """What the database has of jobs after a backup: those with higher ids, and those that ended since.
+
+    The records of those that ended are kept until the restore ends (`return_records`).
+    """
     name, cluster = str(settings["database"]), str(settings["cluster"])
     table = f"`{name}`.`{cluster}_job_table`"
     if f"{cluster}_job_table" not in tables(name):
@@ -1028,11 +1034,30 @@ def since(settings: Mapping[str, Any], seconds: int, next_job_id: int) -> dict[s
     def ids(where: str) -> list[int]:
         return [int(row[0]) for row in sql(f"SELECT DISTINCT id_job FROM {table} WHERE {where} ORDER BY id_job")]
 
+    over = f"id_job < {next_job_id} AND time_end >= {seconds - WRITTEN}"
     found = {
         "submitted": ids(f"id_job >= {next_job_id} AND time_submit >= {seconds - WRITTEN}"),
-        "ended": ids(f"id_job < {next_job_id} AND time_end >= {seconds - WRITTEN}"),
+        "ended": ids(over),
     }
+    kept, steps = f"`{name}_ended`", f"`{name}`.`{cluster}_step_table`"
+    sql(
+        f"CREATE DATABASE IF NOT EXISTS {kept};"
+        f"CREATE TABLE IF NOT EXISTS {kept}.job AS SELECT * FROM {table} WHERE {over};"
+        f"CREATE TABLE IF NOT EXISTS {kept}.step AS SELECT step.* FROM {steps} step JOIN {kept}.job USING (job_db_inx)"
+    )
     return {**found, "words": words_of_records(found)}
+
+
+def return_records(settings: Mapping[str, Any]) -> None:
+    """Give jobs that ended before the loss their records of then, in place of those of scancel (`end_jobs`)."""
+    name, prefix = str(settings["database"]), f"`{settings['database']}`.`{settings['cluster']}"
+    kept, jobs_table = f"`{name}_ended`", f"{prefix}_job_table`"
+    if not tables(f"{name}_ended"):
+        return
+    cancelled = f"SELECT job_db_inx FROM {jobs_table} WHERE state = {CANCELLED}"
+    for table, rows in ((f"{prefix}_step_table`", "step"), (jobs_table, "job")):
+        sql(f"REPLACE INTO {table} SELECT * FROM {kept}.{rows} WHERE job_db_inx IN ({cancelled})")
+    sql(f"DROP DATABASE {kept}")
 
 
 def restore_database(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -1174,6 +1199,8 @@ def main(arguments: Sequence[str]) -> int:
                 else:
                     result = restore_state(settings, given.next_job_id, given.ended)
             elif given.command == "finish":
+                if settings.get("database"):
+                    return_records(settings)
                 UNFINISHED.unlink(missing_ok=True)
                 result = {}
             else:

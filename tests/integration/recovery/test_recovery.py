@@ -329,10 +329,18 @@ def test_a_restore_that_was_killed_after_its_data_are_back_is_continued(site: La
 
 
 def test_a_lost_controller(site: Lab) -> None:
-    """A job that the backup has goes on. One that has started since is named, and the restore is refused."""
+    """A job that the backup has goes on. One that has started since is named, and the restore is refused.
+
+    One that has ended since does not come back, and its record stays as it was.
+    """
     old = submit_until(site, "old")
+    done = submit_until(site, "done")
     backup(site, CONTROLLER)
     new = submit_until(site, "new")
+    site.command(NODE, "touch /home/done")
+    wait_for_record(site, done, "COMPLETED")
+    records = f"timeout 60 sacct --noheader -P --jobs={done} --format=jobid,state,end,exitcode,maxrss"
+    before = site.command(CONTROLLER, records)
     lose(site, CONTROLLER)
 
     check = site.playbook("restore", "--check")
@@ -359,6 +367,8 @@ def test_a_lost_controller(site: Lab) -> None:
     assert f"jobs submitted since the backup, of which the database has records and slurmctld has none: {new}" in output
     assert re.search(rf"slurmctld does not know .*: (\d+, )*{new}\b", output), output
     wait_for_state(site, old, "RUNNING")
+    wait_for_state(site, done, "CANCELLED")
+    assert site.command(CONTROLLER, records) == before
     site.wait_for(NODE, "pgrep -fc 'slurmstepd: .[0-9]+.batch' || true", "1", 60)
     after = submit(site)
     assert after > new
@@ -368,7 +378,7 @@ def test_a_lost_controller(site: Lab) -> None:
     second = site.playbook("site", "--skip-tags", "validate")
     assert second.rc == 0, second.output[-3000:]
     assert second.changed == {}
-    site.command(NODE, "rm /home/old /home/new")
+    site.command(NODE, "rm /home/old /home/new /home/done")
 
 
 def test_a_lost_database_host(site: Lab) -> None:
@@ -395,6 +405,92 @@ def test_a_lost_database_host(site: Lab) -> None:
     assert second.rc == 0, second.output[-3000:]
     assert second.changed == {}
     site.command(NODE, "rm /home/old")
+
+
+LEDGER, ACCEPTED = "/home/alice/ledger", "/home/alice/accepted"
+
+
+def work(end: str) -> str:
+    """The script of a job that writes its start and its end into the ledger, and ends when there is a file in /home."""
+    return f"echo start $SLURM_JOB_ID >>{LEDGER}; until test -e /home/{end}; do sleep 0.5; done; " + (
+        f"echo end $SLURM_JOB_ID >>{LEDGER}"
+    )
+
+
+def wait_for_end(site: Lab, job: int, seconds: int = 30) -> None:
+    """Return when a job has written its end."""
+    site.wait_for(NODE, f"grep -xc 'end {job}' {LEDGER} || true", "1", seconds)
+
+
+def job_named(site: Lab, name: str) -> int:
+    """The id of the job that runs with a name, such as one of srun, or a task of an array."""
+    site.wait_for(CONTROLLER, f"timeout 60 squeue --noheader --name={name} --states=RUNNING --format=%T", "RUNNING", 60)
+    return int(site.command(CONTROLLER, f"timeout 60 squeue --noheader --name={name} --format=%A"))
+
+
+def test_database_and_state_lost_under_a_stream_of_jobs(site: Lab) -> None:
+    """No id is given twice and no job runs twice. What ended before the loss is ended, what only reports is no job.
+
+    A person has drained the node, so that the jobs of the validation do not start.
+    """
+    site.command(NODE, f"rm -f {LEDGER} {ACCEPTED} /home/over /home/late /home/last; touch {LEDGER}")
+    over, reports, goes_on = (submit(site, work(end)) for end in ("over", "late", "last"))
+    site.command(CONTROLLER, f"systemd-run --quiet srun --mem=50 -J terminal sh -c '{work('over')}'")
+    ends = "if test $SLURM_ARRAY_TASK_ID = 0; then END=over; else END=last; fi; "
+    script = (ends + work("x")).replace("/home/x", "/home/$END")
+    array = int(site.command(CONTROLLER, f"sbatch --parsable --array=0-1 --mem=50 -o /dev/null --wrap '{script}'"))
+    for job in (over, reports, goes_on):
+        wait_for_state(site, job, "RUNNING")
+    site.wait_for(CONTROLLER, f"squeue --noheader --array --jobs={array} --format=%T | sort -u", "RUNNING", 60)
+    terminal = job_named(site, "terminal")
+    site.command(CONTROLLER, f"scontrol update nodename={NODE} state=drain reason='broken fan'")
+    pending = submit(site, work("last"))
+    backup(site, CONTROLLER)
+    backup(site, DATABASE)
+
+    site.command(CONTROLLER, f"scontrol hold {pending}; scontrol update nodename={NODE} state=resume")
+    new = submit(site, work("late"))
+    wait_for_state(site, new, "RUNNING")
+    site.command(NODE, "touch /home/over")
+    for name in (str(over), str(terminal), f"{array}_0"):
+        command = f"timeout 60 sacct --noheader -X -P --jobs={name} --format=state"
+        site.wait_for(CONTROLLER, command, "COMPLETED", 60)
+    stream = f"while true; do sbatch --parsable --hold --mem=50 -o /dev/null --wrap true >>{ACCEPTED}; done"
+    site.command(CONTROLLER, f"systemd-run --quiet sh -c '{stream}'")
+    site.wait_for(NODE, f"test $(wc -l <{ACCEPTED}) -gt 20 && echo enough || true", "enough", 60)
+    lose(site, DATABASE, CONTROLLER)
+    site.command(NODE, "touch /home/late")
+    for job in (reports, new):
+        wait_for_end(site, job)
+    accepted = [int(line) for line in site.command(NODE, f"cat {ACCEPTED}").split()]
+    print(f"measured: {len(accepted)} jobs were accepted after the backup, {accepted[0]} to {accepted[-1]}")
+
+    run = timed("both lost under a stream", lambda: site.playbook("restore", "-e", "validate_timeout=60"))
+    assert (run.rc, run.failed) == (0, {}), run.output[-5000:]
+    (shown,) = [result["msg"] for _host, task, result in run.results if task.endswith("Show what was restored")]
+    drained = f"drained, without new jobs until they are resumed: {NODE} (broken fan)"
+    assert shown[-1] == f"the restore is complete; {drained}"
+    assert f"slurmstepd waits to report it: {new}" in str(shown), shown
+    assert f"are ended as CANCELLED, and not requeued: {over}, " in str(shown), shown
+    for name in (str(over), str(terminal), f"{array}_0"):
+        record = f"timeout 60 sacct --noheader -X -P --jobs={name} --format=state,end"
+        state, end = site.command(CONTROLLER, record).split("|")
+        assert (state.split()[0], end != "Unknown") == ("CANCELLED", True), (name, state, end)
+    wait_for_record(site, reports, "COMPLETED")
+    wait_for_state(site, goes_on, "RUNNING")
+    after = submit(site, work("last"))
+    assert after > max(accepted) + 100_000 - len(accepted)
+    refused = site.command(CONTROLLER, f"sbatch --dependency=afterok:{accepted[-1]} --wrap true 2>&1", rc=1)
+    assert "dependency" in refused
+
+    site.command(CONTROLLER, f"scontrol update nodename={NODE} state=resume")
+    site.command(NODE, "touch /home/last")
+    for job in (goes_on, pending, after):
+        wait_for_record(site, job, "COMPLETED")
+    site.wait_for(CONTROLLER, "squeue --noheader --array --states=RUNNING,PENDING,COMPLETING | wc -l", "0", 60)
+    lines = site.command(NODE, f"cat {LEDGER}").splitlines()
+    assert len(lines) == len({*lines}) == 2 * 9, lines
+    site.command(NODE, f"rm {LEDGER} {ACCEPTED} /home/over /home/late /home/last")
 
 
 def test_everything_lost_but_the_target_and_the_key(site: Lab, tmp_path: Path) -> None:
