@@ -83,7 +83,7 @@ def test_what_begun_in_the_backup_and_is_on_no_node_has_ended(backup: ModuleType
         "12|9_2|RUNNING|a|n1\n9|9_3|SUSPENDED|a|n[1-2]\n20|20|COMPLETING|a|n1\n21|21|CONFIGURING|a|n1\n"
         "30|30+0|RUNNING|a|n1\n31|30+1|RUNNING|a|n2\n40|40+0|RUNNING|a|n1\n41|40+1|RUNNING|a|n2\n"
     )
-    assert backup.compared({"n1": {"30": "runs"}}, saved)["ended"] == {"9_2": "n1", "9_3": "n[1-2]", "40": "n2"}
+    assert backup.compared({"n1": {"30": "runs"}}, saved)["ended"] == {"9_2": "n1", "9_3": "n[1-2]", "40": "n1,n2"}
     assert "30" not in backup.compared({"n2": {"31": "runs"}}, saved)["ended"]
 
 

@@ -207,7 +207,6 @@ def compared(running: Mapping[str, Mapping[str, str]], saved: Sequence[Mapping[s
     begun in the backup, and on no node that was asked. used: the numbers of all jobs on nodes.
     """
     alive = {int(job["id"]): str(job["name"]) for job in saved if job["state"] in ALIVE}
-    begun = [job for job in saved if job["state"] in STARTED]
     nodes: dict[int, dict[str, str]] = {}
     for node, jobs in running.items():
         for job, left in jobs.items():
@@ -216,13 +215,16 @@ def compared(running: Mapping[str, Mapping[str, str]], saved: Sequence[Mapping[s
     unknown = [job for job in sorted(nodes) if job not in alive]
     # The parts 7+0 and 7+1 of a job of several parts end together, and a step has the number of the first part.
     there = {str(job) for job in nodes} | {_whole(alive[job]) for job in nodes if job in alive}
+    ended: dict[str, list[str]] = {}
+    for saved_job in saved:
+        name = _whole(saved_job["name"])
+        if saved_job["state"] in STARTED and not {str(saved_job["id"]), name} & there:
+            ended.setdefault(name, []).append(str(saved_job["nodes"]))
     return {
         "kept": sorted(nodes.keys() & alive.keys()),
         "lost": {str(job): sorted(nodes[job]) for job in unknown if job not in over},
         "reported": [job for job in unknown if job in over],
-        "ended": {
-            _whole(job["name"]): str(job["nodes"]) for job in begun if not {str(job["id"]), _whole(job["name"])} & there
-        },
+        "ended": {name: ",".join(hostlists) for name, hostlists in ended.items()},
         "used": sorted(nodes),
     }
 
