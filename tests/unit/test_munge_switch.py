@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -65,7 +66,7 @@ def host_with_staged_key(program: ModuleType, tmp_path: Path, closed: tuple[str,
     keys.mkdir()
     (keys / "munge.key").write_bytes(OLD)
     (keys / "munge.key.next").write_bytes(NEW)
-    times = {"quiet": 0.0, "gap": 0.0, "stop": 0.3, "wait": 0.3, "pause": 0.02}
+    times = {"quiet": 0.0, "gap": 0.0, "stop": 0.3, "wait": 0.3, "pause": 0.02, "ask": 0.2, "dead": 0.1}
     return program.Host(keys, tmp_path / "record", [closed], proves=True, **times)
 
 
@@ -95,24 +96,84 @@ def test_a_limit_of_starts_does_not_stop_slurmctld(
     assert host.present.read_bytes() == b"m" * 64
 
 
+def ports(program: ModuleType, patch: pytest.MonkeyPatch, *answers: str) -> list[str]:
+    """Let the controllers answer so, one question after the other, and the last answer for ever; what was asked."""
+    asked: list[str] = []
+
+    def port(address: tuple[str, int]) -> str:
+        asked.append(address[0])
+        return answers[min(len(asked), len(answers)) - 1]
+
+    patch.setattr(program, "port", port)
+    return asked
+
+
 def test_a_standby_starts_after_the_first_controller(
     program: ModuleType, host: Any, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That one listens at the fourth question; without it, the standby starts in the end all the same."""
+    """That one listens at the fifth question; without it, the standby starts in the end all the same."""
     host.is_controller, host.is_standby, host.lead = True, True, 0.2
-    asked: list[str] = []
-
-    def port(_address: tuple[str, int]) -> str:
-        asked.append(calls.read_text())
-        return str(program.OPEN if len(asked) > 3 else program.CLOSED)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(program, "port", port)
-        program.switch(host, 0)
-    assert len(asked) == 4
-    assert "start slurmctld" not in asked[-1]
+    running, stopped = program.OPEN, program.CLOSED
+    asked = ports(program, monkeypatch, running, stopped, stopped, stopped, running)
+    program.switch(host, 0)
+    assert len(asked) == 5
+    ports(program, monkeypatch, running, stopped)
     program.switch(host, 0)
     assert calls.read_text().count("start slurmctld\n") == 2
+
+
+@pytest.mark.parametrize("answer", ["silent", "closed"])
+def test_a_standby_stands_by_if_the_first_controller_is_lost_before_the_switch(
+    program: ModuleType, host: Any, calls: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    """It takes over SlurmctldTimeout after the loss, since its slurmctld has run all the time."""
+    host.is_controller = host.is_standby = True
+    ports(program, monkeypatch, answer)
+    with pytest.raises(program.SwitchError, match="the first controller does not answer"):
+        program.switch(host, 0)
+    assert (host.present.read_bytes(), calls.read_text()) == (OLD, "")
+
+
+def test_a_standby_starts_at_once_if_the_first_controller_is_lost_while_it_stops(
+    program: ModuleType, host: Any, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.is_controller, host.is_standby, host.stop = True, True, 60.0
+    ports(program, monkeypatch, program.OPEN, program.SILENT)
+    begin = time.monotonic()
+    with pytest.raises(program.SwitchError, match="not all controllers have stopped"):
+        program.switch(host, 0)
+    assert time.monotonic() - begin < 10
+    assert (host.present.read_bytes(), calls.read_text()) == (OLD, "stop slurmctld\nstart slurmctld\n")
+
+
+def test_a_standby_does_not_wait_for_a_first_controller_that_is_lost_after_its_stop(
+    program: ModuleType, host: Any, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All others have the next key as well."""
+    host.is_controller, host.is_standby, host.lead = True, True, 60.0
+    ports(program, monkeypatch, program.OPEN, program.CLOSED, program.SILENT)
+    begin = time.monotonic()
+    program.switch(host, 0)
+    assert time.monotonic() - begin < 10
+    assert (host.present.read_bytes(), calls.read_text()[-16:]) == (NEW, "start slurmctld\n")
+
+
+@pytest.mark.usefixtures("calls")
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_late_host_asks_the_standby_of_a_first_controller_that_is_lost(
+    program: ModuleType, host: Any, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn, tmp_path: Path, refused: bool
+) -> None:
+    """The standby has seen the stop of the first controller, or not. This host has not seen it."""
+    host.controllers, host.stop = [("first", 1), ("second", 1)], 2.0
+    monkeypatch.setattr(program, "port", lambda address: program.SILENT if address[0] == "first" else program.OPEN)
+    said = f"grep -q n {tmp_path}/munge/munge.key || {{ echo Protocol authentication error; exit 1; }}"
+    stand_in("sinfo", said if refused else "echo Unable to contact slurm controller; exit 1")
+    if refused:
+        program.switch(host, 0)
+    else:
+        with pytest.raises(program.SwitchError, match="keeps its key"):
+            program.switch(host, 0)
+    assert host.present.read_bytes() == (NEW if refused else OLD)
 
 
 def test_without_stopped_controllers_nothing_changes(
@@ -128,7 +189,7 @@ def test_without_stopped_controllers_nothing_changes(
 def test_a_controller_without_the_others_starts_again(
     program: ModuleType, host: Any, calls: Path, listening: tuple[str, int]
 ) -> None:
-    host.controllers.append(listening)
+    host.controllers.insert(0, listening)
     host.is_controller = host.is_standby = True
     with pytest.raises(program.SwitchError):
         program.switch(host, 0)

@@ -10,7 +10,8 @@
 
 The stopped slurmctld of all controllers is the sign for the other hosts. A host whose requests the controllers refuse
 has the wrong one of both keys, and takes the other. So no host depends on the control host after it was armed, and a
-host that was armed without the controllers changes nothing.
+host that was armed without the controllers changes nothing. A standby whose first controller has lost its power stays
+one, or becomes one again at once: it takes over SlurmctldTimeout after its start.
 """
 
 from __future__ import annotations
@@ -63,9 +64,13 @@ class Host:
     """Seconds in which all controllers have to stop. A controller waits less for the others, since it has stopped."""
     wait: float = 300.0
     """Seconds for an answer of the controllers with the new key."""
+    ask: float = 6.0
+    """Seconds between its questions before the switch, since thousands of hosts may ask."""
     pause: float = 0.3
     lead: float = 10.0
     """Seconds that a standby gives the first controller to start."""
+    dead: float = 5.0
+    """Seconds without an answer, after which a controller counts as lost."""
 
     @property
     def present(self) -> Path:
@@ -223,17 +228,38 @@ def wait_for_controllers(host: Host) -> None:
     """Return when all slurmctld have stopped, or when they serve with the other key: then this host is late."""
     if not host.controllers:
         return
-    seconds = host.stop / 2 if host.is_controller else host.stop
-    for attempt, _pause in enumerate(until(seconds, host.pause), 1):
+    asked = answered = time.monotonic()
+    for _try in until(host.stop / 2 if host.is_controller else host.stop, host.pause):
         ports = {port(address) for address in host.controllers}
         if ports == {CLOSED}:
             return
-        # Seldom, since thousands of hosts may ask; and only where slurmctld listens, since sinfo would wait for it,
-        # and this host would not see that it is stopped.
-        asks = host.proves and not host.is_controller and ports == {OPEN} and attempt % 20 == 0
-        if asks and answer(5) == REFUSED:
-            return
+        now = time.monotonic()
+        answered = answered if SILENT in ports else now
+        lost = now - answered > host.dead
+        if host.is_controller and lost:
+            break  # a controller without power does not stop, and this one has to take over
+        if asks(host, ports, lost) and now - asked > host.ask:
+            asked = now
+            if answer(10) == REFUSED:
+                return
     raise SwitchError("not all controllers have stopped slurmctld, so this host keeps its key")
+
+
+def asks(host: Host, ports: set[str], lost: bool) -> bool:
+    """Whether a host that waits asks slurmctld: where it listens, or where all that are not lost do.
+
+    sinfo would wait for one that is away, and the host would not see the others stop.
+    """
+    return host.proves and not host.is_controller and (ports == {OPEN} or (lost and ports == {OPEN, SILENT}))
+
+
+def check_first(host: Host) -> None:
+    """A standby stops only while the first controller runs.
+
+    If that has lost its power, all hosts keep their key, and the standby takes over as at any other time.
+    """
+    if port(host.controllers[0]) != OPEN:
+        raise SwitchError("slurmctld of the first controller does not answer, so this host keeps its key")
 
 
 def wait_for_standbys(host: Host) -> None:
@@ -248,9 +274,9 @@ def wait_for_standbys(host: Host) -> None:
 
 
 def wait_for_first(host: Host) -> None:
-    """Wait some seconds for the first controller, which starts first for the same reason."""
+    """Wait some seconds for the first controller, which starts first for the same reason, unless it is lost."""
     for _try in until(host.lead, host.pause):
-        if port(host.controllers[0]) == OPEN:
+        if port(host.controllers[0]) != CLOSED:
             return
 
 
@@ -275,8 +301,7 @@ def switch(host: Host, at: float) -> None:
     """Change the key at this time."""
     time.sleep(max(0.0, at - time.time()))
     if host.is_controller:
-        if not host.is_standby:
-            wait_for_standbys(host)
+        check_first(host) if host.is_standby else wait_for_standbys(host)
         must("systemctl", "stop", "slurmctld")
     try:
         wait_for_controllers(host)
