@@ -88,8 +88,9 @@ if TYPE_CHECKING:
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
 
-STARTING = 20
-"""Seconds in which a slurmctld that this run has restarted answers."""
+STARTING = 40
+"""Seconds in which a slurmctld that this run has restarted answers: a standby that the first controller has stopped
+starts after 10 s (role slurmctld)."""
 
 
 def change_locks(params: dict[str, Any], check_mode: bool = False) -> run_lock.RunLock:

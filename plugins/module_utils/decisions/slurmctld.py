@@ -111,7 +111,7 @@ def service_files(host: RunHost) -> list[dict[str, Any]]:
         *mail.files(host),
         *metrics_endpoint.key_files(host),
         *rest.key_files(host),
-        *([state_directory.unit_file(host)] if state_directory.is_shared(host) else []),
+        *(state_directory.unit_files(host) if state_directory.is_shared(host) else []),
         *([] if serves(host) else standby_files(host)),
     ]
 
@@ -121,7 +121,7 @@ def unit_files(host: RunHost) -> list[dict[str, Any]]:
 
     These are for the next failure, and systemd takes them while slurmctld runs.
     """
-    several = state_directory.is_shared(host)
+    several, standby = state_directory.is_shared(host), host.name in host["slurm_controllers"][1:]
     jobs = str(host["slurm_conf"].get("JobCompLoc") or f"{LOG_DIR}/job_completions")
     path = written(jobs, "logrotate") if jobs.startswith("/") else ""
     return [
@@ -132,7 +132,7 @@ def unit_files(host: RunHost) -> list[dict[str, Any]]:
         },
         {
             "path": "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm.conf",
-            "content": host.text("slurmctld", "slurmctld.service.j2", several=several),
+            "content": host.text("slurmctld", "slurmctld.service.j2", several=several, standby=standby),
             "loaded": False,
         },
     ]
@@ -140,8 +140,12 @@ def unit_files(host: RunHost) -> list[dict[str, Any]]:
 
 def absent_files(host: RunHost) -> list[str]:
     """The files that the service does not have, in one order, since the checksum of the options depends on it."""
-    unit = [] if state_directory.is_shared(host) else [state_directory.UNIT]
-    return [*absent_configuration(host), *unit, *mail.absent(host), *metrics_endpoint.absent_key(host)]
+    return [
+        *absent_configuration(host),
+        *state_directory.absent(host),
+        *mail.absent(host),
+        *metrics_endpoint.absent_key(host),
+    ]
 
 
 def result(host: RunHost) -> dict[str, Any]:
@@ -280,6 +284,7 @@ def stopped_files(host: RunHost) -> list[str]:
     """What such a host loses with its slurmctld: the unit's settings and the files that were in force."""
     return [
         "/etc/systemd/system/slurmctld.service.d/gpucluster-*",
+        state_directory.TAKE_CONTROL,
         *(f"{CONF_DIR}/{name}" for name in slurm_files.files(host)),
     ]
 

@@ -13,8 +13,14 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import (
     state_directory_errors,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL, SHARED_SERIAL
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import state_directory
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import (
+    HEARTBEAT,
+    SERIAL,
+    SHARED_SERIAL,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import conf_servers, state_directory
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written as written_as
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
@@ -23,15 +29,39 @@ UNIT = "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm-state.conf"
 """Prevents the start of slurmctld without the mount of the directory, and with older files than those in force. It
 takes effect at the next start."""
 
+TAKE_CONTROL = f"{SCRIPTS_DIR}/take-control"
+"""What the first controller does before slurmctld starts."""
+
 
 def is_shared(host: RunHost) -> bool:
     """Whether several controllers share the directory."""
     return len(host["slurm_controllers"]) > 1
 
 
-def unit_file(host: RunHost) -> dict[str, Any]:
-    """The file UNIT for slurm_service."""
+def unit_files(host: RunHost) -> list[dict[str, Any]]:
+    """The files UNIT and TAKE_CONTROL for slurm_service."""
+    program = {
+        "path": TAKE_CONTROL,
+        "content": role_file("slurmctld", "take_control.sh"),
+        "mode": "0755",
+        "loaded": False,
+    }
+    return [*([program] if is_first(host) else []), _unit_file(host)]
+
+
+def absent(host: RunHost) -> list[str]:
+    """Those of the files that this host does not have."""
+    return [*([] if is_shared(host) else [UNIT]), *([] if is_shared(host) and is_first(host) else [TAKE_CONTROL])]
+
+
+def is_first(host: RunHost) -> bool:
+    """Whether this is the first controller, which serves when it can."""
+    return bool(host.name == host["slurm_controllers"][0])
+
+
+def _unit_file(host: RunHost) -> dict[str, Any]:
     mount = host["__slurmctld_state"]["mount"]
+    heartbeat = f"{state_directory(host)}/{HEARTBEAT}"
     content = host.text(
         "slurmctld",
         "state.conf.j2",
@@ -40,10 +70,15 @@ def unit_file(host: RunHost) -> dict[str, Any]:
         mount_point=written_as(mount["guard"], "systemd"),
         automount=mount["automount"],
         serial=SERIAL,
-        # In a command, a `$` begins a variable (systemd.service(5), COMMAND LINES).
-        shared_serial=written_as(f"{state_directory(host)}/{SHARED_SERIAL}", "systemd_quoted").replace("$", "$$"),
+        shared_serial=_word(f"{state_directory(host)}/{SHARED_SERIAL}"),
+        take_control=" ".join([TAKE_CONTROL, *map(_word, [heartbeat, *conf_servers(host)[1:]])] * is_first(host)),
     )
     return {"path": UNIT, "content": content, "loaded": False}
+
+
+def _word(text: str) -> str:
+    """A word of a command, in which a `$` begins a variable (systemd.service(5), COMMAND LINES)."""
+    return written_as(text, "systemd_quoted").replace("$", "$$")
 
 
 def needs_check(host: RunHost) -> bool:
