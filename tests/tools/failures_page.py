@@ -24,6 +24,10 @@ Running jobs go on, unless a row says otherwise. [doctor](doctor.md) finds the c
 collection sets `SlurmctldTimeout` to 120 s and `SlurmdTimeout` to 300 s. A daemon that was killed or has crashed starts
 again after some seconds. Figures of messages are of Slurm 24.11.
 
+A command that ends with "Socket timed out" or "Connection reset by peer" has had no answer. slurmctld may have done
+what it asked, also later: a job may be submitted. Look with `squeue` before you submit it again. After "Unable to
+contact slurm controller" nothing was done.
+
 | Failure | Users see | Lost | For how long | What to do | Shown by |
 |---|---|---|---|---|---|
 """
@@ -32,6 +36,9 @@ FAULTS = "tests/integration/faults/test_failures.py::test_a_failure_of_a_daemon_
 DOCTOR = "tests/integration/doctor/test_doctor.py::test_each_fault_is_named_and_nothing_is_changed"
 TWO = "tests/integration/default/test_two_controllers.py"
 AWAY = "tests/integration/faults/test_database_away.py"
+LOST = "tests/integration/rotation/test_lost_controllers.py"
+TAKEOVER = "`SlurmctldTimeout`, a third more at most; a command that waits asks again each half of it"
+RETURNS = "{} at any time: it takes control back in seconds, or in 30 s while the standby takes over"
 HARD_STOP = "[the last seconds](recovery.md#what-a-hard-stop-of-a-controller-loses) if it was killed; else nothing"
 
 
@@ -60,8 +67,8 @@ FAILURES = (
         "slurmctld of the primary, with a standby",
         "commands wait, then go on",
         HARD_STOP,
-        "`SlurmctldTimeout`",
-        "start it; it takes control back",
+        TAKEOVER,
+        RETURNS.format("start it"),
         (f"{TWO}::test_the_primary_comes_back_with_every_change",),
     ),
     Failure(
@@ -123,9 +130,13 @@ FAILURES = (
         "host of the primary, with a standby",
         "commands wait, then go on",
         "the last seconds",
-        "`SlurmctldTimeout`",
-        "boot it, then run `site`",
-        (f"{TWO}::test_an_outage_of_the_primary",),
+        TAKEOVER,
+        f"{RETURNS.format('boot it')}. Then run `site`",
+        (
+            f"{TWO}::test_an_outage_of_the_primary",
+            f"{LOST}::test_a_primary_that_returns",
+            f"{LOST}::test_power_is_lost_while_the_switch_is_armed",
+        ),
     ),
     Failure(
         "host of the database",

@@ -68,10 +68,10 @@ def as_alice(lab: Lab, command: str) -> str:
     return str(lab.command(LOGIN, f"cd {WORK} && runuser -u alice -- {command}"))
 
 
-def unit(lab: Lab, name: str, command: str) -> None:
+def unit(lab: Lab, name: str, command: str, work: str = WORK) -> None:
     """Start a command of alice that goes on."""
-    lab.command(LOGIN, f"cd {WORK} && echo {_quoted(command)} >{name}.sh && chown alice {name}.sh")
-    start = f"systemd-run --quiet --collect --uid=alice --unit=rotation-{name} --working-directory={WORK}"
+    lab.command(LOGIN, f"cd {work} && echo {_quoted(command)} >{name}.sh && chown alice {name}.sh")
+    start = f"systemd-run --quiet --collect --uid=alice --unit=rotation-{name} --working-directory={work}"
     lab.command(LOGIN, f"{start} bash -c 'exec bash {name}.sh >{name}.log 2>&1'")
 
 
