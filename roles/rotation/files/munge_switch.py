@@ -179,6 +179,11 @@ def write(target: Path, content: bytes, found: os.stat_result) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(target)
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)  # a host that loses its power now returns with this file
+    finally:
+        os.close(directory)
 
 
 def stage(host: Host, content: bytes) -> None:

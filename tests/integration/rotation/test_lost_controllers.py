@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A controller that loses its power, also in the middle of a change of keys, and one that returns.
 
-alice submits a job every second, and each job writes its start and its end into a ledger.
+alice submits a job every second, and each job writes its start and its end into a ledger. She pauses before a loss,
+since slurmctld writes a change within ten seconds, and what is younger is lost. Some of her jobs end while nobody serves.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ RETURN = 15
 JOB = """\
 #!/bin/sh
 echo "start $SLURM_JOB_ID" >>ledger
-sleep 4
+sleep $1
 echo "end $SLURM_JOB_ID" >>ledger
 """
 
 # A line for each try: when it ended, and the job; 0 if it failed.
 LOAD = """\
 until [ -e stop ]; do
-    job=$(sbatch --parsable --no-requeue --mem=20 --output=/dev/null --job-name=lost job 2>>errors)
+    [ -e pause ] && sleep 0.5 && continue
+    job=$(sbatch --parsable --no-requeue --mem=20 --output=/dev/null --job-name=lost job 4 2>>errors)
     echo "$(date +%s.%N) ${job:-0}" >>tries
     sleep 1
 done
@@ -70,6 +72,7 @@ def jobs_of_alice(lab: Lab) -> Iterator[None]:
     assert {line: times for line, times in ledger.items() if times != 1} == {}
     assert [job for job in begun if f"end {job}" not in ledger] == []
     assert [job for job in taken if job not in begun] == []
+    assert len(taken) == len({*taken})
 
 
 def tries(lab: Lab) -> list[tuple[float, int]]:
@@ -89,9 +92,27 @@ def wait_until_serving(lab: Lab, host: str, since: float, seconds: float = 300) 
     return float(lab.wait_for(host, said, "Running", int(seconds)).split()[0])
 
 
-def pull_the_plug(host: str) -> float:
+def pause(lab: Lab) -> str:
+    """Jobs that run over the loss; alice submits no others, and slurmctld has written all that it knows."""
+    long = "sbatch --parsable --no-requeue --mem=20 --output=/dev/null --job-name=lost job 100"
+    script = f"cd {WORK} && touch pause && for each in 1 2; do runuser -u alice -- {long}; done"
+    jobs = ",".join(lab.command(LOGIN, script).split())
+    lab.wait_for(LOGIN, "echo =$(timeout 60 squeue -h --name=lost -o %i | sort -n | paste -sd,)=", f"={jobs}=")
+    time.sleep(12)
+    return jobs
+
+
+def pull_the_plug(lab: Lab, host: str) -> float:
     podman("kill", container(host))
-    return time.time()
+    lost = time.time()
+    lab.command(LOGIN, f"rm -f {WORK}/pause")
+    return lost
+
+
+def have_completed(lab: Lab, jobs: str) -> None:
+    """The ends of these jobs, which nobody served, are known."""
+    states = f"timeout 60 sacct --noheader -X --jobs={jobs} --format=state%12 | sort | uniq -c"
+    lab.wait_for(SECOND, states, "2    COMPLETED", 300)
 
 
 def power_on(lab: Lab, host: str) -> float:
@@ -130,8 +151,9 @@ def next_key_of_store(lab: Lab) -> str:
 
 def test_a_primary_that_returns(lab: Lab) -> None:
     """No command that waits is refused, and the service goes on after seconds."""
+    jobs = pause(lab)
     with power_comes_back(lab):
-        taken_over(lab, pull_the_plug(FIRST), "a lost primary")
+        taken_over(lab, pull_the_plug(lab, FIRST), "a lost primary")
         time.sleep(10)
         refused = lab.command(LOGIN, f"cat {WORK}/errors")
         begin = power_on(lab, FIRST)
@@ -139,22 +161,24 @@ def test_a_primary_that_returns(lab: Lab) -> None:
         time.sleep(20)
     gap = without_service(lab, begin)
     print(f"measured: the primary serves {seconds:.0f} s after its power; {gap:.0f} s without service")
+    have_completed(lab, jobs)
     assert gap <= RETURN
     assert "timed out" not in lab.command(LOGIN, f"cat {WORK}/errors").removeprefix(refused)
 
 
 def test_power_is_lost_while_the_switch_is_armed(lab: Lab) -> None:
     """All hosts keep their key, and the standby takes over as at any other time."""
-    before = store(lab).read_bytes()
+    before, jobs = store(lab).read_bytes(), pause(lab)
     run = lab.start(*ROTATE)
     with power_comes_back(lab):
         run.wait_for_task("rotation : Wait until the hosts have switched")
-        taken_over(lab, pull_the_plug(FIRST), "power lost while the switch is armed")
+        taken_over(lab, pull_the_plug(lab, FIRST), "power lost while the switch is armed")
         result = run.finish()
         assert result.rc != 0
         assert [*result.failed] == [FIRST]
         old = hashlib.sha256(before).hexdigest()
         assert {key_of(lab, host) for host in HOSTS if host != FIRST} == {old}
+    have_completed(lab, jobs)
     following = lab.playbook(*ROTATE)
     assert (following.rc, following.failed) == (0, {}), following.output[-3000:]
     is_whole(lab)
@@ -163,13 +187,13 @@ def test_power_is_lost_while_the_switch_is_armed(lab: Lab) -> None:
 
 def test_power_is_lost_in_the_middle_of_the_switch(lab: Lab) -> None:
     """slurmctld of the primary has just stopped. The others have the next key, and the primary returns without it."""
-    before = store(lab).read_bytes()
+    before, jobs = store(lab).read_bytes(), pause(lab)
     run = lab.start(*ROTATE)
     with power_comes_back(lab):
         run.wait_for_task("rotation : Wait until the hosts have switched")
         podman("exec", container(FIRST), "sh", "-c", "while systemctl --quiet is-active slurmctld; do sleep 0.1; done")
         time.sleep(0.5)
-        taken_over(lab, pull_the_plug(FIRST), "power lost in the middle of the switch")
+        taken_over(lab, pull_the_plug(lab, FIRST), "power lost in the middle of the switch")
         assert run.finish().rc != 0
         found = {host: key_of(lab, host) for host in HOSTS if host != FIRST}
         assert {*found.values()} == {next_key_of_store(lab)}
@@ -186,6 +210,7 @@ def test_power_is_lost_in_the_middle_of_the_switch(lab: Lab) -> None:
         assert (following.rc, following.failed) == (0, {}), following.output[-3000:]
         site = lab.playbook("site", "--skip-tags=validate")
         assert (site.rc, site.failed) == (0, {}), site.output[-3000:]
+    have_completed(lab, jobs)
     is_whole(lab)
 
 

@@ -79,6 +79,24 @@ def test_a_controller_that_does_not_serve_gets_the_files_in_force() -> None:
     assert "/etc/slurm/slurm.conf" not in paths(hosts["head"])
 
 
+def test_the_first_controller_stops_a_standby_that_serves_which_starts_again() -> None:
+    hosts = two()
+    units = "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm"
+    hosts["head"].set(__slurmctld_config=IN_FORCE)
+    files = {name: {entry["path"]: entry for entry in slurmctld.service_files(hosts[name])} for name in CONTROLLERS}
+    program = "/usr/local/lib/gpucluster-slurm/take-control"
+    assert files["head"][program]["mode"] == "0755"
+    # The text of a template is its variables here.
+    command = f"""('take_control', '{program} "/shared/slurm/heartbeat" "n1:6817"')"""
+    assert command in files["head"][f"{units}-state.conf"]["content"]
+    assert "('take_control', '')" in files["n1"][f"{units}-state.conf"]["content"]
+    assert "('standby', False)" in files["head"][f"{units}.conf"]["content"]
+    assert "('standby', True)" in files["n1"][f"{units}.conf"]["content"]
+    assert program not in files["n1"]
+    assert program in slurmctld.absent_files(hosts["n1"])
+    assert program not in slurmctld.absent_files(hosts["head"])
+
+
 def test_a_standby_of_another_origin_keeps_its_files_once() -> None:
     hosts = two()
     assert slurmctld.keeps_found_files(hosts["n1"])
