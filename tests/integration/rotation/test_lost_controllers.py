@@ -4,7 +4,8 @@
 """A controller that loses its power, also in the middle of a change of keys, and one that returns.
 
 alice submits a job every second, and each job writes its start and its end into a ledger. She pauses before a loss,
-since slurmctld writes a change within ten seconds, and what is younger is lost. Some of her jobs end while nobody serves.
+since slurmctld writes a change within ten seconds, and what is younger is lost. Some of her jobs end while nobody
+serves.
 """
 
 from __future__ import annotations
