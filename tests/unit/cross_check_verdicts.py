@@ -42,6 +42,7 @@ def verdict(
     started_as: str = "root",
     unwritable: tuple[tuple[str, str], ...] = (),
     version: str = "24.11.5",
+    coming: frozenset[str] = frozenset(),
     **files: str,
 ) -> tuple[list[str], list[str]]:
     """The refused and the ignored settings; `gres_conf=` is the text of gres.conf."""
@@ -54,6 +55,7 @@ def verdict(
         account=accounts.get,
         started_as={"slurmctld": started_as}.get,
         writes=lambda account, path: (account, path) not in unwritable,
+        **({"coming": coming} if coming else {}),
     )
     texts, refusals, remarks = whole(texts, host)
     if refusals:

@@ -1009,3 +1009,26 @@ def test_a_rollback_keeps_the_password_that_the_database_user_has(tmp_path: Path
     assert "StorageLoc=acct" in (tmp_path / "etc/slurmdbd.conf").read_text()
     assert apply_database(tmp_path, "StoragePass=new")["changed"]  # the run that corrects it
     assert not apply_database(tmp_path, "StoragePass=new")["changed"]
+
+
+@pytest.mark.parametrize("end_jobs", [False, True])
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_removal_of_nodes_brings_nothing_else_into_force(tmp_path: Path, end_jobs: bool, check_mode: bool) -> None:
+    """It has no look at what a run of site.yml has left, and nobody has been asked for it."""
+    before = "KillWait=30\nNodeName=n[1-2]\nPartitionName=p Nodes=ALL\n"
+    after = "KillWait=60\nNodeName=n1\nPartitionName=p Nodes=ALL MaxTime=5\n"
+    old, new = (read({"slurm.conf": text}) for text in (before, after))
+    wanted = slurm_config.Wanted({"slurm.conf": after}, {})
+    present = slurm_config.Present(str(tmp_path), {"slurm.conf": before}, [], old, None, False, [])
+    plan = slurm_config.Plan(wanted, present, [], new, "24.11.5", "", steps(changes(old, new), [], "24.11.5", new))
+    params = {"leaving": "n2", "end_jobs": end_jobs}
+    module: Any = SimpleNamespace(params=params, check_mode=check_mode)
+    daemon = Recorded()
+    with pytest.raises(ConfigError) as error:
+        slurm_config.check_plan(module, cast(Daemon, daemon), plan)
+    assert daemon.calls == []
+    text = str(error.value)
+    assert "slurm.conf KillWait  30 -> 60" in text
+    assert "PartitionName=p MaxTime  (none) -> 5" in text
+    assert "NodeName=n2" not in text
+    assert "site.yml" in text

@@ -113,6 +113,26 @@ def test_nothing_is_cleaned_while_slurm_has_the_nodes(slurm: Slurm) -> None:
     assert step("gone")["ok"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "state", "check_mode", "after"),
+    [
+        (OURS, "IDLE+DRAIN", False, "IDLE"),
+        (OURS, "DOWN+DRAIN", False, "IDLE"),
+        ("broken fan", "IDLE+DRAIN", False, "IDLE+DRAIN"),
+        (f"broken fan + {OURS}", "IDLE+DRAIN", False, "IDLE+DRAIN"),
+        (OURS, "IDLE+DRAIN", True, "IDLE+DRAIN"),
+        ("", "IDLE", False, "IDLE"),
+    ],
+)
+def test_nodes_that_stay_because_the_change_was_refused_are_as_they_were(
+    slurm: Slurm, reason: str, state: str, check_mode: bool, after: str
+) -> None:
+    slurm.nodes["n1"] = {"State": state, "Reason": reason}
+    with pytest.raises(RollingError, match="Slurm still has the nodes"):
+        step("gone", check_mode=check_mode)
+    assert slurm.nodes["n1"]["State"] == after
+
+
 @pytest.mark.usefixtures("slurm")
 def test_hosts_that_are_not_cleaned_are_recorded_with_their_address() -> None:
     removed_hosts.record(removed_hosts.HOSTS, ["head", "n1", "n2"])

@@ -141,6 +141,30 @@ def test_plugins_are_not_checked_where_the_installed_ones_are_not_known() -> Non
     assert right("AuthType=auth/mung\n")
 
 
+@pytest.mark.parametrize(
+    ("line", "coming", "accepted"),
+    [
+        ("AuthAltTypes=auth/jwt", "", False),
+        ("AuthAltTypes=auth/jwt,auth/munge", "", False),
+        ("AuthAltTypes=auth/jwt", "auth_jwt", True),
+        ("AuthAltTypes=auth/jwt", "serializer_json", False),
+        ("AuthAltTypes=auth/munge", "", True),
+        ("JobCompType=jobcomp/elasticsearch", "jobcomp_elasticsearch", True),
+        ("AcctGatherProfileType=acct_gather_profile/hdf5", "", False),
+        ("AcctGatherProfileType=acct_gather_profile/hdf5", "acct_gather_profile_hdf5", True),
+        ("AcctGatherEnergyType=acct_gather_energy/ipmi", "", False),
+        ("AcctGatherInterconnectType=acct_gather_interconnect/ofed", "", False),
+        ("HashPlugin=hash/sha3", "", False),
+        ("TopologyPlugin=topology/block", "", False),
+        ("SiteFactorPlugin=site_factor/own", "", False),
+        ("JobSubmitPlugins=require_timelimit", "", False),
+    ],
+)
+def test_plugins_are_installed_or_come_with_a_package_of_this_run(line: str, coming: str, accepted: bool) -> None:
+    found, _remarks = verdict(f"{line}\n", plugins=INSTALLED, coming=frozenset(filter(None, [coming])))
+    assert (found == []) is accepted
+
+
 # -- programs --------------------------------------------------------------------------------------------------------
 
 

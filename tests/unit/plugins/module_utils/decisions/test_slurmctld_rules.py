@@ -334,3 +334,35 @@ def test_of_several_controllers_all_are_compared_and_those_without_a_record_have
     assert slurmctld.hosts_with_work(head, records) == CONTROLLERS
     assert slurmctld.changed_hosts(head, records) == ["n1"]
     assert slurmctld.changed_hosts(head, {"n1": records["n1"]}) == ["n1"]
+
+
+REST = {"host": "login", "port": 6820, "max_token_lifespan": 86400}
+
+
+@pytest.mark.parametrize(
+    ("source", "installed", "tags", "leaving", "coming"),
+    [
+        ("distribution", (), ["all"], [], ["auth_jwt"]),
+        ("distribution", (), ["base", "controller"], [], ["auth_jwt"]),
+        # The stage that installs packages is not part of the run.
+        ("distribution", (), ["controller"], [], []),
+        # remove_nodes installs packages after its change.
+        ("distribution", (), ["all"], ["n2"], []),
+        # The package is there: what it does not have does not come.
+        ("distribution", ("slurm-wlm-jwt-plugin",), ["all"], [], []),
+        # SchedMD's package of the plugin is that of Slurm itself.
+        ("schedmd", ("slurm-smd",), ["all"], [], []),
+    ],
+)
+def test_plugins_come_with_the_packages_that_this_run_installs(
+    source: str, installed: tuple[str, ...], tags: list[str], leaving: list[str], coming: list[str]
+) -> None:
+    packages: Any = "distribution" if source == "distribution" else {"files": ["x.deb"]}
+    hosts = cluster(slurm_rest=REST, slurm_packages=packages, ansible_run_tags=tags)
+    host = hosts["head"].set(groups={**GROUPS, "slurm_leaving": leaving} if leaving else GROUPS)
+    host.facts["packages"].update(dict.fromkeys(installed, "24.11.5"))
+    assert slurmctld.coming_plugins(host) == coming
+
+
+def test_without_tokens_no_plugin_comes() -> None:
+    assert slurmctld.coming_plugins(cluster()["head"]) == []
