@@ -172,6 +172,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         self._populate(cluster, path)
         if leaving is not None:
             self._set_aside(leaving, whole, path)
+            before = {name: value for name, value in whole.variables.items() if value != cluster.variables.get(name)}
+            self.inventory.set_variable(LEAVING, "slurm_variables_before", before)
         people = {"groups"} if isinstance(document.data.get("groups"), list) else set()  # not Ansible's groups of hosts
         if document.data.keys() & {"compose", "groups", "keyed_groups"} - people:
             # Read again by Ansible, which marks their values as templates.

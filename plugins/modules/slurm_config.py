@@ -131,6 +131,22 @@ options:
     type: str
     default: ""
     version_added: 0.2.0
+  with_leaving:
+    description:
+      - The text of each file by the same cluster file, with the nodes of O(leaving).
+      - With O(leaving), the files in force must mean the same. If not, O(files) would change more than these nodes, and
+        the change is refused.
+    type: dict
+    default: {}
+    version_added: 0.2.0
+  coming:
+    description:
+      - Plugins of Slurm, such as V(auth_jwt), in packages that the run installs before O(files) are in force.
+      - Check mode takes them for installed.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
 extends_documentation_fragment: [gpucluster.slurm.changing]
 seealso:
   - module: gpucluster.slurm.slurm_service
@@ -682,6 +698,8 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
     Returns messages about the files. Raises ConfigError.
     """
     wanted, present = plan.wanted, plan.present
+    if whole := module.params.get("with_leaving"):
+        check_removal(plan, read(whole), expand(module.params["leaving"]))
     check_order(daemon, present.configuration, plan.new)
     messages = [*present.messages]
     if present.texts:
@@ -698,6 +716,31 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
             )
         raise ConfigError(f"These changes would end jobs ({len(ended_jobs)}): drain nodes, or set end_jobs\n{shown}")
     return messages
+
+
+def check_removal(plan: Plan, whole: Configuration, leaving: Collection[str]) -> None:
+    """Refuse a removal of nodes that would change more than these nodes.
+
+    Args:
+        plan: the change.
+        whole: the configuration by the same cluster file with the nodes that leave.
+
+    Raises: ConfigError: with what else would change.
+    """
+    present = [found for found in (plan.present.configuration, plan.present.edited) if found is not None]
+    # A run that was killed may have removed the nodes from the files already.
+    others = [change for old in present for change in changes(old, plan.new if is_gone(old, leaving) else whole)]
+    if others:
+        found = steps(dict.fromkeys(others), [], plan.version, plan.new)
+        raise ConfigError(
+            "The cluster file has more changes than the removal of these nodes, which would come into force with it. "
+            "Run site.yml first, or take them back:\n" + "\n".join(table(found))
+        )
+
+
+def is_gone(configuration: Configuration, leaving: Collection[str]) -> bool:
+    """Whether the configuration has none of these nodes any more."""
+    return configuration.nodes.keys().isdisjoint(leaving)
 
 
 def check_order(daemon: Daemon, old: Configuration, new: Configuration) -> None:
@@ -894,6 +937,8 @@ ARGUMENTS = {
     "cleaned_hosts": {"type": "str", "default": ""},
     "digest": {"type": "str", "default": ""},
     "leaving": {"type": "str", "default": ""},
+    "with_leaving": {"type": "dict", "default": {}},
+    "coming": {"type": "list", "elements": "str", "default": []},
 }
 
 

@@ -168,10 +168,16 @@ class Removal:
             time.sleep(0 if decided.drain else POLL)
 
     def gone(self) -> RemovalDecision:
-        """Check that Slurm does not have the nodes any more. Raises RollingError."""
+        """Check that Slurm does not have the nodes any more. Raises RollingError.
+
+        If it has refused the change, nodes that were drained for it have jobs again.
+        """
         nodes = nodes_now()
         if remaining := [name for name in self.names if name in nodes]:
-            raise RollingError(f"Slurm still has the nodes {fold(remaining)}, so these hosts are not cleaned")
+            drained = [name for name in remaining if node_removal.is_ours(nodes[name])]
+            self.update(drained, "State=RESUME", f"Reason={CLEARED}")
+            resumed = f". Resumed: {fold(drained)}" if drained else ""
+            raise RollingError(f"Slurm still has the nodes {fold(remaining)}, so these hosts are not cleaned{resumed}")
         return self.decide()
 
     def end(self) -> RemovalDecision:

@@ -50,12 +50,11 @@ def verdict(
     accounts = {"root": "root", "0": "root", "slurm": "slurm", "64030": "slurm", "munge": "munge", "nobody": "nobody"}
     host = Host(
         (there or {}).get,
-        lambda _plugin_dir: plugins,
+        lambda _plugin_dir: None if plugins is None else plugins | coming,
         {*unresolved}.intersection,
         account=accounts.get,
         started_as={"slurmctld": started_as}.get,
         writes=lambda account, path: (account, path) not in unwritable,
-        **({"coming": coming} if coming else {}),
     )
     texts, refusals, remarks = whole(texts, host)
     if refusals:

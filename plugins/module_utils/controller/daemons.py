@@ -56,12 +56,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.socket
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import (
     TrialError,
+    errors_in,
     short_name,
     start_on_trial,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.journal import read_journal_end
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.load_times import write_load_time
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.log_files import log_size, read_log
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
@@ -139,6 +141,8 @@ class Daemon:
     name = ""
     conf = ""
     """Its main file."""
+    log = ""
+    """The parameter that names the file of its log, in small letters."""
     owner, mode = "root", 0o644
     """Of its files."""
     reconfigures = True
@@ -187,28 +191,31 @@ class Daemon:
     def act(self, action: str, configuration: Configuration) -> None:
         """Start, restart or reconfigure it.
 
-        Raises ConfigError with the output of the command and the end of the log.
+        Raises ConfigError with the output of the command and the errors that the daemon has logged.
         """
-        self._act(action)
+        self._act(action, configuration)
         if action != "reconfigure" and self.reconfigures:
             self.seek_control(configuration)
             self.wait(configuration)
-            self._act("reconfigure")  # which hands the files to the other hosts
+            self._act("reconfigure", configuration)  # which hands the files to the other hosts
 
-    def _act(self, action: str) -> None:
+    def _act(self, action: str, configuration: Configuration) -> None:
         """Run the command of an action. Raises ConfigError; NotYetError if slurmctld does not answer it."""
         command = ["scontrol", "reconfigure"] if action == "reconfigure" else ["systemctl", action, self.name]
         if action != "reconfigure":
             # Its failures before may have reached the unit's limit of starts, which is not meant for this one.
             run(["systemctl", "reset-failed", self.name])
-        before = time.time()
+        log = configuration.settings.get((self.conf, self.log), ("", ""))[1]
+        before, logged = time.time(), log_size(log)
         answer = run(command, seconds=UNIT_SECONDS)
         if not answer.status and action == "reconfigure":
             # A standby whose files are newer than what it has read is restarted; this one may become a standby.
             write_load_time(self.name, before)
         if not answer.status:
             return
-        message = f"{' '.join(command)} failed: {answer.message}"
+        # scontrol says no more than "Unspecified error".
+        errors = errors_in(read_log(log, logged))
+        message = f"{' '.join(command)} failed: {answer.message}" + (f"\n{self.name}: {errors}" if errors else "")
         if action != "reconfigure":
             raise ConfigError(f"{message}\n{read_journal_end(self.name, 8)}".strip())
         raise NotYetError(message) if UNANSWERED.search(answer.message) else ConfigError(message)
@@ -277,7 +284,7 @@ class Daemon:
 class Slurmdbd(Daemon):
     """The database daemon. While it is stopped, slurmctld keeps the accounting records."""
 
-    name, conf = "slurmdbd", "slurmdbd.conf"
+    name, conf, log = "slurmdbd", "slurmdbd.conf", "logfile"
     owner, mode = "slurm", 0o600  # slurmdbd refuses another one's, and others' eyes (slurmdbd.conf(5))
     reconfigures = False
     interruptible = False  # it may be converting its tables
@@ -403,7 +410,7 @@ def client_conf(configuration: Configuration, address: str) -> str:
 class Slurmctld(Daemon):
     """The controller."""
 
-    name, conf = "slurmctld", "slurm.conf"
+    name, conf, log = "slurmctld", "slurm.conf", "slurmctldlogfile"
     only_one = False  # of several controllers one serves
 
     def __init__(self, module: AnsibleModule) -> None:

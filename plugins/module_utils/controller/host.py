@@ -31,8 +31,8 @@ TIMEOUT = 15
 def this_host(module: AnsibleModule, directory: str) -> Host:
     """The host that a module runs on, with Slurm's files in a directory.
 
-    In check mode every name has an address and every directory can be written, since stage base, which sees to both,
-    has not changed the host yet.
+    In check mode every name has an address, every directory can be written, and plugins come, since stage base, which
+    sees to these, has not changed the host yet.
     """
 
     def plugins(plugin_dir: str) -> frozenset[str] | None:
@@ -42,7 +42,8 @@ def this_host(module: AnsibleModule, directory: str) -> Host:
             libraries = run(["ldd", slurmctld]).output if slurmctld else ""
             library = re.search(r"libslurmfull\.so => (\S+)/libslurmfull\.so", libraries)
             plugin_dir = library[1] if library else ""
-        return installed(plugin_dir)
+        found = installed(plugin_dir)
+        return found.union(module.params.get("coming") or ()) if found and module.check_mode else found
 
     def started_as(daemon: str) -> str | None:
         """The user in the unit of a daemon, root without one; None if systemd does not answer."""

@@ -95,9 +95,6 @@ _NONE_IS_A_PLUGIN = {"auth", "cred", "crypto", "tls"}
 _OTHER_NAMES = {"cred/slurm", "topology/default"}
 """Names that stand for another plugin (`cred_g_init`, `topology_g_init`)."""
 
-_INSTALLED_LATER = {"AuthAltTypes"}
-"""Parameters whose plugins have packages of their own, which a run installs after its plan (key `rest`)."""
-
 
 @dataclass(frozen=True)
 class _PluginKind:
@@ -141,8 +138,6 @@ def check_plugins(cluster: ConfiguredCluster) -> Iterator[Finding]:
     if not installed:
         return
     for parameter, kind, wanted in _find_wanted_plugins(cluster):
-        if parameter in _INSTALLED_LATER:
-            continue
         plugins = _find_plugins(kind, installed)
         any_case = parameter in NONE_IN_ANY_CASE and cluster.release >= releases.NONE_IN_ANY_CASE
         for word in wanted:

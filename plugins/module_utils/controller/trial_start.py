@@ -62,6 +62,8 @@ LEFT_OUT = {
 # slurmctld's messages when it serves, and when it waits for a missing file, for a minute, before it exits.
 STARTED = "Running as primary controller"
 WAITING = "cannot stat file"
+# The time, or the name of the daemon, with which each line begins.
+PREFIX = re.compile(r"^\[[^\]]*\] |^slurmctld: ")
 # Its errors because it has no accounting and no state.
 OWN_ERRORS = re.compile(r"used with SlurmDBD|information gathered, but not stored|state file|state save file")
 
@@ -134,7 +136,7 @@ def start_on_trial(directory: str, user: str) -> None:
             for line in process.stdout or ():
                 if STARTED in line:
                     return
-                said.append(re.sub(r"^\[\S+\] |^slurmctld: ", "", line.strip()).replace(f"{directory}/", ""))
+                said.append(PREFIX.sub("", line.strip()).replace(f"{directory}/", ""))
                 if WAITING in line:
                     break
         finally:
@@ -143,10 +145,16 @@ def start_on_trial(directory: str, user: str) -> None:
 
 
 def cause(said: Sequence[str]) -> str:
-    """The line that ended slurmctld, and the errors next before it; or the last lines, if none is an error.
+    """The errors that ended slurmctld, or its last lines, if none is an error."""
+    return errors_in(said) or "; ".join(said[-3:])
+
+
+def errors_in(log: Sequence[str]) -> str:
+    """The line of a log that ended a daemon, and the errors next before it; empty if none is an error.
 
     The line that ends it begins with `fatal` (`src/common/log.c`).
     """
-    errors = [line for line in reversed(said) if re.match("fatal|error", line) and not OWN_ERRORS.search(line)]
+    lines = [PREFIX.sub("", line) for line in reversed(log)]
+    errors = [line for line in lines if re.match("fatal|error", line) and not OWN_ERRORS.search(line)]
     errors.sort(key=lambda line: not line.startswith("fatal"))
-    return "; ".join(errors[:4] or said[-3:])
+    return "; ".join(errors[:4])

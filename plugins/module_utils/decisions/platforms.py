@@ -37,6 +37,10 @@ PENALISING = ("debian 13", "ubuntu 26.04")
 """Distributions whose sshd refuses an address for a while after several failed logins (PerSourcePenalties, OpenSSH
 9.8)."""
 
+PLUGINS_OF_PACKAGES: Mapping[str, tuple[str, ...]] = {"slurm-wlm-jwt-plugin": ("auth_jwt",)}
+"""The plugins of slurmctld in packages that a run installs for a key of the cluster file. SchedMD's package slurm-smd,
+which is always installed, has all plugins that it was built with."""
+
 BROKEN_PACKAGES: Mapping[str, tuple[str, ...]] = {"debian 12": ("slurm-wlm-nvml-plugin",)}
 """Packages of Slurm's plugins that apt cannot install on a distribution, because they need a version of Slurm that a
 security update has replaced."""

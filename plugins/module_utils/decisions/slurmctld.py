@@ -8,13 +8,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     mail,
+    metrics,
     metrics_endpoint,
     rest,
     secrets,
@@ -37,6 +38,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
     LOG_DIR,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import PLUGINS_OF_PACKAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
@@ -51,6 +53,10 @@ class WantedConfiguration:
     """The hosts of the cluster, as a hostlist."""
     leaving: str
     """The nodes that leave it, as a hostlist."""
+    with_leaving: dict[str, str]
+    """The files with the nodes that leave; none if none leave."""
+    coming: list[str]
+    """The plugins of packages that the run installs before the change."""
     digest: str
 
 
@@ -79,8 +85,26 @@ def lacks_package(host: RunHost) -> bool:
 
 def configuration(host: RunHost) -> WantedConfiguration:
     """The wanted configuration."""
-    files, hosts = slurm_files.files(host), hosts_of_cluster(host)
-    return WantedConfiguration(files, hosts, fold(host.members("slurm_leaving")), digest_of_files(host, files))
+    files, hosts, leaving = slurm_files.files(host), hosts_of_cluster(host), host.members("slurm_leaving")
+    return WantedConfiguration(
+        files, hosts, fold(leaving), files_with(host, leaving), coming_plugins(host), digest_of_files(host, files)
+    )
+
+
+def files_with(host: RunHost, leaving: Sequence[str]) -> dict[str, str]:
+    """The files by the whole cluster file, with the nodes that leave; none if none leave."""
+    return slurm_files.files(host.extended(**host.of(leaving[0])["slurm_variables_before"])) if leaving else {}
+
+
+def coming_plugins(host: RunHost) -> list[str]:
+    """The plugins of packages that stage base installs before the configuration changes.
+
+    remove_nodes installs packages after it.
+    """
+    if host.members("slurm_leaving") or not {"all", "base"} & {*host["ansible_run_tags"]}:
+        return []
+    missing = [name for name in (*metrics.packages(host), *rest.packages(host)) if name not in host.facts["packages"]]
+    return [plugin for name in dict.fromkeys(missing) for plugin in PLUGINS_OF_PACKAGES.get(name, ())]
 
 
 def hosts_of_cluster(host: RunHost) -> str:

@@ -210,6 +210,51 @@ def test_a_check_shows_everything_and_changes_nothing(site: Site) -> None:
     site.lab.wait_until_idle(CONTROLLER, "leave-node4")
 
 
+@pytest.mark.parametrize("check", [["--check"], []])
+def test_what_a_run_of_site_has_left_is_named_and_not_brought_into_force(site: Site, check: list[str]) -> None:
+    """slurmctld would refuse the plugin, which is not installed, after the nodes were drained."""
+    before, conf = site.file.read_text(), site.command("cat /etc/slurm/slurm.conf")
+    site.edit("slurm_conf:\n", "slurm_conf:\n  KillWait: 45\n  AuthAltTypes: auth/jwt\n")
+    refused = site.lab.playbook("site", "--tags=controller")
+    run = site.remove("leave-node4", *check)
+    site.file.write_text(before)
+    assert refused.rc != 0
+    assert "AuthAltTypes: found 'auth/jwt', which is not installed" in str(refused.failed)
+    assert run.rc != 0
+    said = " ".join(str(run.failed).split())
+    assert "The cluster file has more changes than the removal of these nodes" in said
+    assert "slurm.conf KillWait 30 -> 45" in said
+    assert "slurm.conf AuthAltTypes (none) -> auth/jwt" in said
+    assert "leave-node" not in said.partition("KillWait")[2].partition("AuthAltTypes")[2]
+    assert reason(site, "leave-node4") == "idle none"
+    assert site.command("cat /etc/slurm/slurm.conf") == conf
+    assert site.command("ls /etc/gpucluster-slurm | grep -c key || true") == "0"
+
+
+def test_nodes_are_resumed_whose_removal_slurmctld_refuses(site: Site) -> None:
+    """Its own line of its log is in the message. A stand-in for a refusal that no check foresees."""
+    script = "echo 'fatal: no such luck' >>/var/log/slurm/slurmctld.log; echo 'error: Unspecified error' >&2; exit 1"
+    site.lab.script(
+        CONTROLLER,
+        "cat >/root/refuse",
+        f"""\
+#!/bin/sh
+case $1 in reconfigure) {script} ;; esac
+exec /usr/bin/scontrol.real "$@"
+""".encode(),
+    )
+    site.command("sh -c 'mv /usr/bin/scontrol /usr/bin/scontrol.real; install /root/refuse /usr/bin/scontrol'")
+    try:
+        run = site.remove("leave-node4")
+    finally:
+        site.command("mv /usr/bin/scontrol.real /usr/bin/scontrol")
+    assert run.rc != 0
+    assert "fatal: no such luck" in str(run.failed), run.failed
+    assert "Resumed: leave-node4" in run.output
+    assert reason(site, "leave-node4") == "idle none"
+    site.lab.wait_until_idle(CONTROLLER, "leave-node4")
+
+
 # -- the removal -----------------------------------------------------------------------------------------------------
 
 

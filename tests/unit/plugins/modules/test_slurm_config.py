@@ -1021,14 +1021,15 @@ def test_a_removal_of_nodes_brings_nothing_else_into_force(tmp_path: Path, end_j
     wanted = slurm_config.Wanted({"slurm.conf": after}, {})
     present = slurm_config.Present(str(tmp_path), {"slurm.conf": before}, [], old, None, False, [])
     plan = slurm_config.Plan(wanted, present, [], new, "24.11.5", "", steps(changes(old, new), [], "24.11.5", new))
-    params = {"leaving": "n2", "end_jobs": end_jobs}
+    with_n2 = after.replace("NodeName=n1", "NodeName=n[1-2]")
+    params = {"leaving": "n2", "with_leaving": {"slurm.conf": with_n2}, "end_jobs": end_jobs}
     module: Any = SimpleNamespace(params=params, check_mode=check_mode)
     daemon = Recorded()
     with pytest.raises(ConfigError) as error:
         slurm_config.check_plan(module, cast(Daemon, daemon), plan)
     assert daemon.calls == []
-    text = str(error.value)
-    assert "slurm.conf KillWait  30 -> 60" in text
-    assert "PartitionName=p MaxTime  (none) -> 5" in text
+    text = " ".join(str(error.value).split())
+    assert "slurm.conf KillWait 30 -> 60" in text
+    assert "PartitionName=p MaxTime (none) -> 5" in text
     assert "NodeName=n2" not in text
     assert "site.yml" in text

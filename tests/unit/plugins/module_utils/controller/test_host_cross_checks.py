@@ -156,7 +156,7 @@ def test_plugins_are_not_checked_where_the_installed_ones_are_not_known() -> Non
         ("AcctGatherInterconnectType=acct_gather_interconnect/ofed", "", False),
         ("HashPlugin=hash/sha3", "", False),
         ("TopologyPlugin=topology/block", "", False),
-        ("SiteFactorPlugin=site_factor/own", "", False),
+        ("PrioritySiteFactorPlugin=site_factor/own", "", False),
         ("JobSubmitPlugins=require_timelimit", "", False),
     ],
 )
