@@ -63,9 +63,11 @@ options:
     default: false
   slurm_conf:
     description:
-      - Text of a slurm.conf that will be applied later. With it, the module only adds the QOS that the partitions in
-        this text name, without limits, since slurmctld exits if a QOS of a partition is missing. A QOS that is neither
-        in the policy nor in the database is an error.
+      - Text of a slurm.conf that will be applied later. With it, the module only adds what is new, with its limits on
+        known resources, and names to the C(QOS) and C(WCKeys) of others, so that slurmctld refuses nobody's job when it
+        begins to enforce the policy. It changes and removes nothing else.
+      - slurmctld exits if a QOS of a partition is missing, so one that is neither in the policy nor in the database is
+        an error.
       - sacctmgr uses this text instead of the host's slurm.conf. The cluster need not be in the database yet.
       - In check mode slurmdbd need not answer, since the run itself may have to start it. The plan is then empty.
     type: str
@@ -75,6 +77,12 @@ options:
         as slurmdbd will. Without it, check mode accepts limits of any generic resource.
     type: list
     elements: str
+    version_added: 0.2.0
+  enforced:
+    description:
+      - Text of the slurm.conf by which slurmctld will accept jobs. With it, RV(refused) has those that it will refuse.
+      - Not used with O(slurm_conf).
+    type: str
     version_added: 0.2.0
 extends_documentation_fragment:
   - gpucluster.slurm.changing
@@ -151,6 +159,15 @@ kept:
   elements: str
   returned: always
   sample: ["user bob: has jobs [12-13]"]
+refused:
+  description:
+    - Whose jobs slurmctld refuses after the change, by the jobs that have not ended, with the reason.
+    - Empty without O(enforced), and without a change, except in check mode.
+  type: list
+  elements: str
+  returned: always
+  version_added: 0.2.0
+  sample: ["user carol: has no association in account vision (now: job 7)"]
 """
 
 import os
@@ -158,7 +175,6 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import qos_of_partitions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import (
     Sacctmgr,
     UnreachedError,
@@ -178,7 +194,15 @@ def change_accounting(module: AnsibleModule) -> PolicyResult:
     cluster, conf = module.params["cluster"], module.params["slurm_conf"]
     policy = {key: module.params[key] for key in ("limits", "qos", "accounts", "users")}
     if conf is None:
-        return apply_policy(module, Sacctmgr(cluster), policy, module.params["purge"], tracked=module.params["tracked"])
+        text = module.params["enforced"]
+        return apply_policy(
+            module,
+            Sacctmgr(cluster),
+            policy,
+            module.params["purge"],
+            tracked=module.params["tracked"],
+            enforced=conf_file.read({"slurm.conf": text}) if text else None,
+        )
     wanted = conf_file.read({"slurm.conf": conf})
     path = os.path.join(module.tmpdir, "slurm.conf")
     write_new(path, conf_for_sacctmgr(wanted).encode(), 0o600)
@@ -187,9 +211,8 @@ def change_accounting(module: AnsibleModule) -> PolicyResult:
     except UnreachedError:
         if not module.check_mode:  # else the run starts slurmdbd first
             raise
-        return {**plan_result([]), "table": [], "kept": []}
-    policy = qos_of_partitions(policy, wanted.partitions)
-    return apply_policy(module, sacctmgr, policy, partitions=wanted.partitions)
+        return {**plan_result([]), "table": [], "kept": [], "refused": []}
+    return apply_policy(module, sacctmgr, policy, partitions=wanted.partitions, add=True)
 
 
 ENTRIES: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
@@ -202,6 +225,7 @@ ARGUMENTS = {
     "purge": {"type": "bool", "default": False},
     "slurm_conf": {"type": "str"},
     "tracked": {"type": "list", "elements": "str"},
+    "enforced": {"type": "str"},
 }
 
 

@@ -5,22 +5,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
     AccountingChange,
+    additions,
+    after_changes,
     compare,
     contents,
     in_use,
     kept_accounts,
     kept_lines,
+    new_cluster,
     not_removed,
     surplus,
     table,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
+    Entity,
+    Settings,
+    State,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.other_clusters import (
     OtherClusters,
     in_other_clusters,
@@ -34,12 +41,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy
     closed_users,
     read,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.refusals import find_refused
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError, Sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr_commands import batches
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import (
     describe_kept_settings,
     kept_from_purge,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
@@ -55,11 +64,14 @@ def apply_policy(
     absent: Sequence[Entity] = (),
     partitions: Partitions | None = None,
     tracked: Sequence[str] | None = None,
+    enforced: Configuration | None = None,
+    add: bool = False,
 ) -> PolicyResult:
     """Apply a policy to the accounting, and return a module's result.
 
     absent: what must not be there. purge: nothing that the policy does not name must be there. partitions: those whose
-    QOS have to be known. tracked: the resources that slurm.conf will track; None if this is not known.
+    QOS have to be known. tracked: the resources that slurm.conf will track; None if this is not known. enforced: the
+    slurm.conf by which slurmctld will refuse jobs. add: only what refuses nobody, before slurmctld enforces the policy.
 
     Raises:
         PolicyError: the policy is wrong; nothing has changed.
@@ -69,7 +81,7 @@ def apply_policy(
     state = sacctmgr.state()
     state.coordinators = sacctmgr.coordinators(closed)
     # Resources that the same run would make known to slurmctld are missing in check mode.
-    state.grows = module.check_mode and tracked is None
+    state.grows = add or (module.check_mode and tracked is None)
     if module.check_mode and state.tres:
         state.tres.extend(tracked or ())
     wanted = read(policy, sacctmgr.cluster, state, purge, partitions)
@@ -79,14 +91,28 @@ def apply_policy(
     kept = _kept(state, unwanted, sacctmgr, others, purge)
     _refuse(state, absent, kept)
     unwanted = [entity for entity in unwanted if entity not in kept]
-    changes = compare(state, wanted, unwanted)
+
+    def find_changes(state: State) -> list[AccountingChange]:
+        """The differences of a state from the wanted one."""
+        found = compare(state, wanted, unwanted)
+        return [*new_cluster(state, sacctmgr.cluster), *additions(state, found)] if add else found
+
+    changes = find_changes(state)
     if changes and not module.check_mode:
-        _apply(sacctmgr, state, changes, wanted, unwanted, closed)
+        _apply(sacctmgr, state, changes, find_changes, closed)
+    after = after_changes(state, wanted, unwanted)
     return {
         **plan_result([{"what": change.what, "before": change.before, "after": change.after} for change in changes]),
         "table": table(changes),
         "kept": kept_lines({**kept, **in_other_clusters(unwanted, others), **settings}),
+        "refused": _refused(sacctmgr, after, enforced) if enforced and (changes or module.check_mode) else [],
     }
+
+
+def _refused(sacctmgr: Sacctmgr, entities: Mapping[Entity, Settings], enforced: Configuration) -> list[str]:
+    """Who submits jobs now that slurmctld would refuse."""
+    enforce = enforced.settings.get(("slurm.conf", "accountingstorageenforce"), ("", ""))[1].split(",")
+    return find_refused(entities, enforce, enforced.partitions, sacctmgr.queued_jobs())
 
 
 def _kept_settings(state: State, wanted: Wanted, cluster: str) -> dict[Entity, str]:
@@ -131,8 +157,7 @@ def _apply(
     sacctmgr: Sacctmgr,
     state: State,
     changes: Sequence[AccountingChange],
-    wanted: Wanted,
-    unwanted: Sequence[Entity],
+    find_changes: Callable[[State], list[AccountingChange]],
     closed: Collection[str],
 ) -> None:
     """Apply changes in a few processes, and those that Slurm did not take once more. Raises AccountingError."""
@@ -140,7 +165,7 @@ def _apply(
         sacctmgr.run(lines, load)
     state = sacctmgr.state()
     state.coordinators = sacctmgr.coordinators(closed)
-    left = compare(state, wanted, unwanted)
+    left = find_changes(state)
     messages = []
     if left:
         for load, lines in batches(state, left, sacctmgr.cluster):
@@ -151,6 +176,6 @@ def _apply(
                 messages.append(message)
         state = sacctmgr.state()
         state.coordinators = sacctmgr.coordinators(closed)
-        left = compare(state, wanted, unwanted)
+        left = find_changes(state)
     if left:
         raise AccountingError("\n".join([*messages, "Slurm did not apply these changes:", *table(left)]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
     OWN,
@@ -185,6 +185,53 @@ def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[
         AccountingChange(entity, "", entity.name, None)
         for entity in (*(entity for entity in unwanted if entity in state.entities), *state.coordinators)
     ]
+
+
+_ADDED_TO = ("QOS", "WCKeys")
+"""Settings with names, of which more refuse nobody."""
+
+
+def additions(state: State, changes: Iterable[AccountingChange]) -> list[AccountingChange]:
+    """The part of changes that refuses nobody: what is new, with its settings, and names that are added to others.
+
+    A limit on a resource that slurmdbd does not know yet is left out, as slurmctld makes it known.
+    """
+    found = (_addition(state, change) for change in changes if change.after is not None)
+    return [change for change in found if change is not None]
+
+
+def _addition(state: State, change: AccountingChange) -> AccountingChange | None:
+    """The part of a change that refuses nobody; None if it has none."""
+    before, after = change.before or "", change.after or ""
+    if change.entity in state.entities:
+        names = {*before.split(","), *after.split(",")}
+        if change.key not in _ADDED_TO or "" in names or names == {*before.split(",")}:
+            return None
+        return replace(change, after=",".join(sorted(names)))
+    is_tres = change.key and LIMITS[change.entity.kind][change.key].kind == "tres"
+    known = all(pair.partition("=")[0] in state.tres for pair in after.split(","))
+    return None if is_tres and not known else change
+
+
+def new_cluster(state: State, cluster: str) -> list[AccountingChange]:
+    """The cluster, where the database does not know it yet: its slurmctld registers itself when it starts."""
+    missing = cluster not in state.clusters
+    return [AccountingChange(Entity("cluster", cluster), "", None, cluster)] if missing else []
+
+
+def after_changes(
+    state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[Entity]
+) -> dict[Entity, Settings]:
+    """The entities after the changes."""
+    gone = {*unwanted}
+    merged = {entity: {**state.entities.get(entity, {}), **settings} for entity, settings in wanted.items()}
+    found = {**state.entities, **merged}
+    users = {entity.name for entity in gone if entity.kind == "user"}
+    return {
+        entity: settings
+        for entity, settings in found.items()
+        if entity not in gone and not (entity.kind == "association" and entity.name in users)
+    }
 
 
 def _present_coordinators(state: State, account: str, named: str, wanted: str) -> str:

@@ -65,6 +65,17 @@ class JobAssociation(NamedTuple):
     qos: str
 
 
+class QueuedJob(NamedTuple):
+    """What slurmctld has accepted a job by that has not ended."""
+
+    number: str
+    user: str
+    account: str
+    partition: str
+    """One, or several of a pending job."""
+    qos: str
+
+
 ROOT = "root"
 OWN = frozenset((Entity("qos", "normal"), Entity("account", ROOT), Entity("user", ROOT)))
 """The entities that Slurm adds itself, and would add again."""

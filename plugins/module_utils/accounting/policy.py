@@ -71,22 +71,10 @@ class PolicyError(ValueError):
 # -- partitions ------------------------------------------------------------------------------------------------------
 
 
-def _names(value: Any) -> list[str]:
+def names_in(value: Any) -> list[str]:
     """The names that a parameter has, in small letters; none for `ALL`."""
     names = value if isinstance(value, (list, tuple)) else str(value).split(",")
     return [name for name in (str(name).strip().lower() for name in names) if name not in ("", "all")]
-
-
-def qos_of_partitions(policy: Mapping[str, Any], partitions: Partitions) -> dict[str, Any]:
-    """The part of a policy that partitions need: the QOS that they name, without limits."""
-    named = {
-        name
-        for parameters in partitions.values()
-        for key, value in parameters
-        if key.lower() in _QOS_OF_PARTITIONS
-        for name in _names(value)
-    }
-    return {"qos": [{"name": qos["name"]} for qos in policy["qos"] if str(qos.get("name", "")).lower() in named]}
 
 
 # -- check -----------------------------------------------------------------------------------------------------------
@@ -228,7 +216,7 @@ class _Reader:
             for key, value in parameters:
                 if key.lower() in keys:
                     # What no policy can name is for slurmdbd to know.
-                    names = filter(can_name, _names(value))
+                    names = filter(can_name, names_in(value))
                     self._known(f"partition {name}: {key}", names, keys[key.lower()])
 
     def known(self, kind: str) -> set[str]:
@@ -331,6 +319,13 @@ def problems(policy: Mapping[str, Any], purge: bool, partitions: Partitions) -> 
     return reader.errors
 
 
+def entities_of(policy: Mapping[str, Any]) -> Wanted:
+    """The wanted state by a policy alone, as far as it is right."""
+    reader = _Reader(State(), purge=False)
+    reader.policy(policy, "")
+    return reader.wanted
+
+
 SLURMS_OWN_RESOURCES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
 """The resources that Slurm always tracks (slurm.conf(5), AccountingStorageTRES)."""
 
@@ -341,11 +336,9 @@ def untracked_limits(policy: Mapping[str, Any], tracked: Iterable[str]) -> list[
     tracked: the value of AccountingStorageTRES.
     """
     known = {*SLURMS_OWN_RESOURCES, *tracked}
-    reader = _Reader(State(), purge=False)
-    reader.policy(policy, "")
     return [
         f"{entity.text}: {key}: slurm.conf does not track {short(resource)}, so slurmctld would not enforce the limit"
-        for entity, settings in reader.wanted.items()
+        for entity, settings in entities_of(policy).items()
         for key, value in settings.items()
         if LIMITS[entity.kind][key].kind == "tres"
         for resource in [pair.partition("=")[0] for pair in value.split(",") if pair]

@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.coordi
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
     Entity,
     JobAssociation,
+    QueuedJob,
     Settings,
     State,
 )
@@ -300,6 +301,13 @@ class Sacctmgr:
         answer = self._ask(["squeue", *elsewhere, "--all", "--noheader", "--format=%A|%u|%a|%q"])
         # With --clusters there is a line that names the cluster.
         return [JobAssociation(*line.split("|")) for line in dict.fromkeys(answer.split("\n")) if "|" in line]
+
+    def queued_jobs(self) -> list[QueuedJob]:
+        """The cluster's jobs that have not ended, with their partitions; none while slurmctld does not answer."""
+        elsewhere = [f"--clusters={self.cluster}"] if len(self.clusters) > 1 else []
+        answer = run(["squeue", *elsewhere, "--all", "--noheader", "--format=%A|%u|%a|%P|%q"], conf=self.conf)
+        lines = dict.fromkeys(answer.output.split("\n") if not answer.status else ())
+        return [QueuedJob(*line.split("|")) for line in lines if line.count("|") == 4]
 
     def others(self, removed: Sequence[Entity], purge: bool) -> OtherClusters:
         """What the other clusters have that has to do with what may be removed. Raises AccountingError.

@@ -44,7 +44,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_values import untracked_limit_errors
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_values import (
+    refused_defaults,
+    untracked_limit_errors,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.messages import host_lines
 
@@ -299,6 +302,8 @@ def _warnings(host: RunHost) -> Iterator[str]:
             f"slurm_backup.target is the directory {target}: {fold(hosts)} need the same file system there, which "
             "must not be lost with any of them"
         )
+    for line in refused_defaults(host, policy_values(host)):
+        yield f"accounting: {line}"
     yield from script_warnings(host["slurm_prologs"], host["slurm_epilogs"])
     controller = first_of(host, host["slurm_controllers"])
     if slurm_accounting.needs_own_user(host) and not own_value(controller, "slurm_accounting_users", None):

@@ -50,7 +50,7 @@ def users(host: RunHost) -> list[dict[str, Any]]:
     Some partitions allow some accounts only. Role validate runs jobs of its user there, too, so that user gets these
     accounts. Slurm knows root without them.
     """
-    given: list[dict[str, Any]] = host["slurm_accounting_users"]
+    given: list[dict[str, Any]] = host.option("slurm_accounting", "slurm_accounting_users")
     user, accounts = profile(host).job_user, accounts_of_jobs(host)
     if user in [entry.get("name") for entry in given] or not (accounts or user != "root"):
         return given
@@ -88,4 +88,5 @@ def report(host: RunHost) -> list[str]:
     """Lines about the changes and about what stays; empty without any."""
     done = host.get("__slurm_accounting_run") or {}
     lines = [*(done.get("table") or []), *(f"stays: {kept}" for kept in done.get("kept") or [])]
-    return ["This changes:", *lines] if lines else []
+    refused = [f"slurmctld would refuse: {line}" for line in done.get("refused") or []]
+    return [*(["This changes:", *lines] if lines else []), *refused]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import untracked_limits
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.refusals import without_default_qos
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import NEWEST_GENERATION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
     host_addresses,
@@ -62,11 +63,22 @@ def controllers(host: RunHost) -> list[str]:
     return [f"{name}({addresses[name]})" if name in addresses else str(name) for name in names]
 
 
+def words_of(host: RunHost, key: str) -> list[str]:
+    """The words of a parameter of slurm.conf that is a list, in small letters."""
+    lines = slurm_conf(*layers(host, own_release(host))).split("\n")
+    found = [line.partition("=")[2] for line in lines if re.match(f"{key}=", line, re.IGNORECASE)]
+    return [word.lower() for text in found for word in text.split(",") if word]
+
+
+def refused_defaults(host: RunHost, policy: Mapping[str, Any]) -> list[str]:
+    """The accounts and users of a policy whose jobs slurmctld would refuse unless they name a QOS."""
+    enforced = words_of(host, "AccountingStorageEnforce") if host["slurm_database"] else []
+    return without_default_qos(policy, enforced)
+
+
 def tracked_resources(host: RunHost) -> list[str]:
     """What slurm.conf tracks beyond Slurm's own resources; with GPUs also their memory and load."""
-    lines = slurm_conf(*layers(host, own_release(host))).split("\n")
-    found = [line.partition("=")[2] for line in lines if re.match("AccountingStorageTRES=", line, re.IGNORECASE)]
-    resources = [name.lower() for text in found for name in text.split(",") if name]
+    resources = words_of(host, "AccountingStorageTRES")
     return [*resources, *(["gres/gpumem", "gres/gpuutil"] if "gres/gpu" in resources else [])]
 
 
@@ -85,4 +97,4 @@ def text_with_qos(host: RunHost) -> str:
     if not host["slurm_database"]:
         return ""
     conf = text(host)
-    return conf if re.search("QOS=", conf, re.IGNORECASE) else ""
+    return conf if re.search(r"\b(Allow|Deny)?QOS=", conf, re.IGNORECASE) else ""

@@ -19,6 +19,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     metrics_endpoint,
     rest,
     secrets,
+    slurm_accounting,
+    slurm_conf_values,
     slurm_files,
     state_directory,
 )
@@ -118,6 +120,17 @@ def configuration_changes(host: RunHost) -> bool:
     if KEPT_CONF not in found:
         return False
     return bool(found.get(KEPT_LIST, "") != slurm_files.checksum(slurm_files.listed(slurm_files.files(host))))
+
+
+def text_before_policy(host: RunHost) -> str:
+    """slurm.conf if it may refuse what slurmdbd does not know yet: slurmctld itself, or jobs; else an empty text.
+
+    The policy adds these to slurmdbd before it, and the rest of its changes after it.
+    """
+    unchanged = KEPT_CONF in host.facts["files"] and not configuration_changes(host)
+    if unchanged or not (host["slurm_database"] and slurm_accounting.is_applied(host)):
+        return slurm_conf_values.text_with_qos(host)
+    return slurm_conf_values.text(host)
 
 
 def service(host: RunHost) -> SlurmctldService:

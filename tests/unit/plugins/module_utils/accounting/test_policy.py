@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
+    additions,
     compare,
     contents,
     in_use,
@@ -22,7 +23,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy
     PolicyError,
     policy_of,
     problems,
-    qos_of_partitions,
     read,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr_commands import batches
@@ -387,9 +387,8 @@ PARTITIONS = {
 
 
 def test_the_qos_that_partitions_name_are_created_before_slurmctld_reads_them() -> None:
-    part = qos_of_partitions({"qos": [{"name": "URGENT", "Priority": 10}, {"name": "other"}]}, PARTITIONS)
-    assert part == {"qos": [{"name": "URGENT"}]}
-    assert read(part, "lab", EMPTY, partitions=PARTITIONS) == {Entity("qos", "urgent"): {}}
+    wanted = read({"qos": [{"name": "URGENT"}]}, "lab", EMPTY, partitions=PARTITIONS)
+    assert [change.what for change in additions(EMPTY, compare(EMPTY, wanted))] == ["qos urgent"]
 
 
 @pytest.mark.parametrize("key", ["QOS", "AllowQos", "denyqos"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import refusals
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import additions, compare
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, State
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, QueuedJob, State
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import read
 
 QOS = [{"name": "gpuq"}, {"name": "datamover", "MaxTRESPerJob": {"gres/gpu": 0}}]
@@ -42,9 +42,9 @@ def lines(policy: dict[str, Any], present: dict[Entity, Any] | None = None, purg
         ({"accounts": [{"name": "lang", "QOS": ["gpuq"]}]}, ["account lang lang", "account lang QOS gpuq"]),
         (
             {"users": [{"name": "bob", "DefaultAccount": "vision"}]},
-            ["user bob bob", "user bob DefaultAccount vision", "user bob in vision vision"],
+            ["user bob bob", "user bob DefaultAccount vision", "user bob in vision bob"],
         ),
-        ({"users": [{"name": "alice", "accounts": ["root"]}]}, ["user alice in root root"]),
+        ({"users": [{"name": "alice", "accounts": ["root"]}]}, ["user alice in root alice"]),
         # A partition that will allow gpuq alone, and one that allows normal alone still.
         ({"accounts": [{"name": "vision", "QOS": ["gpuq"]}]}, ["account vision QOS gpuq,normal"]),
         (
@@ -140,7 +140,7 @@ def test_jobs_that_have_a_qos_are_not(policy: dict[str, Any], enforce: list[str]
 def refused(enforce: str, partition: dict[str, str], *jobs: tuple[str, ...]) -> list[str]:
     """Whom slurm.conf would refuse, by these jobs: number, user, account, partition and QOS."""
     present = {**THERE, Entity("account", "deep"): {"Parent": "vision"}, Entity("association", "bob", "deep"): {}}
-    given = [refusals.QueuedJob(*job) for job in jobs]
+    given = [QueuedJob(*job) for job in jobs]
     return refusals.find_refused(present, enforce.split(","), {"gpu": partition.items()}, given)
 
 

@@ -38,6 +38,20 @@ def test_a_right_cluster_has_no_errors_and_no_objections() -> None:
     assert preflight.warnings(head()) == []
 
 
+def test_jobs_that_a_valid_policy_refuses_are_named() -> None:
+    policy = {
+        "slurm_accounting_qos": [{"name": "gpuq"}, {"name": "datamover"}],
+        "slurm_accounting_accounts": [{"name": "vision", "QOS": ["datamover", "gpuq"]}],
+        "slurm_accounting_users": [{"name": "alice", "DefaultAccount": "vision"}],
+    }
+    assert preflight.warnings(head(**policy)) == [
+        "accounting: account vision: it has several QOS and no DefaultQOS (datamover, gpuq), so slurmctld refuses its "
+        "jobs without --qos: set DefaultQOS to one of them"
+    ]
+    assert preflight.warnings(head(**policy, slurm_conf={"AccountingStorageEnforce": "associations"})) == []
+    assert preflight.warnings(head(**policy, slurm_conf={"accountingstorageenforce": ["QOS"]})) != []
+
+
 def test_errors_of_roles_precede_those_of_the_cluster_file() -> None:
     hosts = cluster(ansible_version=ANSIBLE, slurm_nodes=[{"hosts": "n[1-2]", "hardware": "a"}])
     for name in ("n1", "n2"):

@@ -222,27 +222,3 @@ def test_a_cluster_that_is_taken_over_sees_values_that_all_clusters_have() -> No
     assert found["slurm.conf"]["KillWait"] == 30
     assert found["slurm.conf"]["StateSaveLocation"] is None
     assert found["cgroup.conf"]["ConstrainDevices"] is True
-
-
-@pytest.mark.parametrize(
-    ("policy", "partition"),
-    [
-        ({"slurm_accounting_accounts": [{"name": "science"}]}, {}),
-        ({"slurm_accounting_users": [{"name": "ann", "DefaultAccount": "science"}]}, {}),
-        ({"slurm_accounting_limits": {"MaxJobs": 9}}, {}),
-        ({"slurm_accounting_qos": [{"name": "fast"}]}, {"AllowQos": ["fast"]}),
-    ],
-)
-def test_what_slurm_conf_will_enforce_is_in_the_database_before_it(
-    policy: dict[str, Any], partition: dict[str, Any]
-) -> None:
-    """Between the two, slurmctld would refuse the jobs of every user."""
-    partitions = [{"name": "all", "nodes": "n[1-2]", **partition}]
-    given = {f"slurm_accounting_{kind}": [] for kind in ("limits", "qos", "accounts", "users")}
-    host = head(slurm_partitions=partitions, **given | policy)
-    assert slurm_conf_values.text_before_policy(host)
-    assert slurm_conf_values.text_before_policy(host.set(slurm_database="")) == ""
-
-
-def test_without_a_policy_and_a_qos_nothing_is_to_be_there_before() -> None:
-    assert slurm_conf_values.text_before_policy(head()) == ""

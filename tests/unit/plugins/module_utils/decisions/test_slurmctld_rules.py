@@ -12,10 +12,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     container_parts,
     mail,
     node_files,
+    slurm_files,
     slurmctld,
     state_directory,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF, MAIL_PROGRAM
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF, KEPT_LIST, MAIL_PROGRAM
 from plain_host import GROUPS, PlainHost, cluster
 
 SECRETS = "/cluster/secrets/x"
@@ -366,3 +367,34 @@ def test_plugins_come_with_the_packages_that_this_run_installs(
 
 def test_without_tokens_no_plugin_comes() -> None:
     assert slurmctld.coming_plugins(cluster()["head"]) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "partition"),
+    [
+        ({"slurm_accounting_accounts": [{"name": "science"}]}, {}),
+        ({"slurm_accounting_users": [{"name": "ann", "DefaultAccount": "science"}]}, {}),
+        ({"slurm_accounting_limits": {"MaxJobs": 9}}, {}),
+        ({"slurm_accounting_qos": [{"name": "fast"}]}, {"AllowQos": ["fast"]}),
+    ],
+)
+def test_what_slurm_conf_will_enforce_is_in_the_database_before_it(
+    policy: dict[str, Any], partition: dict[str, Any]
+) -> None:
+    """Between the two, slurmctld would refuse the jobs of every user."""
+    partitions = [{"name": "all", "nodes": "n[1-2]", **partition}]
+    given = {f"slurm_accounting_{kind}": [] for kind in ("limits", "qos", "accounts", "users")}
+    host = cluster(slurm_partitions=partitions, **given | policy)["head"]
+    assert slurmctld.text_before_policy(host)
+    assert slurmctld.text_before_policy(host.set(slurm_database="")) == ""
+
+
+def test_without_a_policy_and_a_qos_nothing_is_to_be_there_before() -> None:
+    assert slurmctld.text_before_policy(cluster()["head"]) == ""
+
+
+def test_while_slurm_conf_stays_the_database_is_not_asked() -> None:
+    host = cluster(slurm_accounting_accounts=[{"name": "science"}])["head"]
+    host.say(files={KEPT_CONF: "1", KEPT_LIST: slurm_files.checksum(slurm_files.listed(slurm_files.files(host)))})
+    assert slurmctld.text_before_policy(host) == ""
+    assert slurmctld.text_before_policy(host.set(slurm_conf={"KillWait": 9}))

@@ -1,0 +1,162 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The jobs that slurmctld refuses by a policy and slurm.conf, and whose jobs they are.
+
+Its rules: `_determine_and_validate_qos` and `part_policy_valid_*` in `src/slurmctld/job_mgr.c`,
+`assoc_mgr_get_default_qos_info` and `assoc_mgr_fill_in_assoc` in `src/common/assoc_mgr.c`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
+    ROOT,
+    Entity,
+    QueuedJob,
+    Settings,
+    parents_of,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import (
+    Partitions,
+    entities_of,
+    names_in,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+
+_NOT_ASSOCIATIONS = {"", "nojobs", "nosteps"}
+"""Words of AccountingStorageEnforce with which a job needs no association."""
+
+_WITH_QOS = {"all", "qos"}
+"""Its words with which a job needs a QOS of its association."""
+
+NORMAL = "normal"
+"""The QOS of a job that names none, where its association has several and no DefaultQOS."""
+
+
+@dataclass(frozen=True)
+class _Associations:
+    """The entities of a cluster, in which each has the QOS of the one above it unless it has its own."""
+
+    entities: Mapping[Entity, Settings]
+    parents: Mapping[str, str]
+
+    @classmethod
+    def of(cls, entities: Mapping[Entity, Settings]) -> _Associations:
+        """Those of these entities."""
+        return cls(entities, parents_of(entities))
+
+    def above(self, account: str) -> list[str]:
+        """An account, and those that it is in."""
+        path = [account]
+        while (parent := self.parents.get(path[-1], ROOT)) not in (ROOT, *path):
+            path.append(parent)
+        return path
+
+    def first(self, place: Entity, key: str) -> tuple[Entity, str]:
+        """The entity from which a place has a setting, and its value; empty if none has it."""
+        account = place.account or place.name
+        cluster = [entity for entity in self.entities if entity.kind == "cluster"]
+        for entity in (place, *(Entity("account", name) for name in self.above(account)), *cluster):
+            if value := self.entities.get(entity, {}).get(key, ""):
+                return entity, value
+        return place, ""
+
+    def qos(self, place: Entity) -> list[str]:
+        """The QOS that a place may use; none if nothing says it."""
+        return [name for name in self.first(place, "QOS")[1].split(",") if name]
+
+    def of_user(self, user: str, account: str, partition: str) -> Entity | None:
+        """The association of a job."""
+        for part in (partition, ""):
+            if (found := Entity("association", user, account, part)) in self.entities:
+                return found
+        return None
+
+
+# -- a policy --------------------------------------------------------------------------------------------------------
+
+
+def without_default_qos(policy: Mapping[str, Any], enforce: Collection[str]) -> list[str]:
+    """The accounts and users of a policy whose jobs slurmctld refuses unless they name a QOS, with the reason.
+
+    Args:
+        policy: as `read` takes it, and valid.
+        enforce: the words of AccountingStorageEnforce.
+    """
+    if not _WITH_QOS & {word.lower() for word in enforce}:
+        return []
+    associations = _Associations.of(entities_of(policy))
+    reasons = {}
+    for place in _places(associations):
+        holder, _value = associations.first(place, "QOS")
+        subject = place if holder == place else Entity("account", place.account or place.name)
+        if reason := _refused_default(associations.qos(place), associations.first(place, "DefaultQOS")[1]):
+            reasons[f"{subject.text}: {reason}"] = None
+    return [*reasons]
+
+
+def _places(associations: _Associations) -> Iterator[Entity]:
+    """The associations of users, and the accounts that have neither users nor accounts in the policy."""
+    used = {*associations.parents.values()}
+    for entity in associations.entities:
+        if entity.kind == "association":
+            used.add(entity.account)
+            yield entity
+    yield from (entity for entity in associations.entities if entity.kind == "account" and entity.name not in used)
+
+
+def _refused_default(allowed: Sequence[str], default: str) -> str:
+    """Why slurmctld refuses a job without a QOS; empty if it takes it."""
+    if not allowed or default in allowed or (not default and (len(allowed) == 1 or NORMAL in allowed)):
+        return ""
+    has = f"DefaultQOS is {default}, which is not in QOS" if default else "it has several QOS and no DefaultQOS"
+    return f"{has} ({', '.join(allowed)}), so slurmctld refuses its jobs without --qos: set DefaultQOS to one of them"
+
+
+# -- a change --------------------------------------------------------------------------------------------------------
+
+
+def find_refused(
+    entities: Mapping[Entity, Settings], enforce: Collection[str], partitions: Partitions, jobs: Sequence[QueuedJob]
+) -> list[str]:
+    """Whose jobs slurmctld would refuse, by jobs that have not ended, with the reason.
+
+    Args:
+        entities: the accounts, users and QOS after the change.
+        enforce: the words of AccountingStorageEnforce after it.
+        partitions: their parameters after it.
+        jobs: whose users submit such jobs now.
+    """
+    associations, words = _Associations.of(entities), {word.lower() for word in enforce}
+    rules = {name: {key.lower(): names_in(value) for key, value in pairs} for name, pairs in partitions.items()}
+    numbers: dict[str, list[str]] = {}
+    for job in jobs:
+        if job.user != ROOT and (reason := _reason(associations, words, rules.get(job.partition, {}), job)):
+            numbers.setdefault(reason, []).append(job.number)
+    return [f"{reason} (now: job {fold(found)})" for reason, found in numbers.items()]
+
+
+def _reason(
+    associations: _Associations, enforce: Collection[str], rules: Mapping[str, Sequence[str]], job: QueuedJob
+) -> str:
+    """Why slurmctld would refuse such a job; empty if it takes it."""
+    default = associations.entities.get(Entity("user", job.user), {}).get("DefaultAccount", "")
+    account = default if job.account in ("", "(null)") else job.account
+    place = associations.of_user(job.user, account, job.partition)
+    if {*enforce} - _NOT_ASSOCIATIONS and place is None:
+        return f"user {job.user}: has no association in account {account or '(none)'}"
+    allowed = associations.qos(place) if place and _WITH_QOS & {*enforce} else []
+    if allowed and job.qos not in allowed:
+        return f"{place.text if place else ''}: may use QOS {', '.join(allowed)}, not QOS {job.qos}"
+    for kind, names in (("accounts", associations.above(account)), ("qos", [job.qos])):
+        allow, deny = rules.get(f"allow{kind}", ()), rules.get(f"deny{kind}", ())
+        key = "Qos" if kind == "qos" else "Accounts"
+        if allow and not {*allow} & {*names}:
+            return f"partition {job.partition}: Allow{key} lacks {names[0]}, with which user {job.user} submits"
+        if not allow and {*deny} & {*names}:
+            return f"partition {job.partition}: Deny{key} has {names[0]}, with which user {job.user} submits"
+    return ""
