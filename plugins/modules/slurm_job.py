@@ -67,6 +67,13 @@ options:
   qos: &qos
     description: Quality of service.
     type: str
+  user: &user
+    description:
+      - Another user, as whom C(sbatch --test-only) asks whether the job has a valid account and QOS. It is not submitted,
+        and other reasons why the job could not start now do not count.
+      - Only root can ask. Otherwise, and for a user whom this host does not have, the job is left out.
+    type: str
+    version_added: 0.2.0
   begin: &begin
     description: Earliest start, such as V(now+1hour).
     type: str
@@ -81,9 +88,9 @@ options:
   expect: &expect
     description:
       - Expected end of the job. Without it, V(COMPLETED).
-      - V(REFUSED) means that C(sbatch) does not accept the job.
+      - V(REFUSED) means that C(sbatch) does not accept the job, and V(ACCEPTED) that it would accept that of O(user).
     type: str
-    choices: [COMPLETED, CANCELLED, FAILED, OUT_OF_MEMORY, REFUSED, TIMEOUT]
+    choices: [COMPLETED, ACCEPTED, CANCELLED, FAILED, OUT_OF_MEMORY, REFUSED, TIMEOUT]
   expect_reason: &expect_reason
     description: Regular expression that must match a part of Slurm's reason for the end or the refusal.
     type: str
@@ -112,6 +119,7 @@ options:
       time: *time
       account: *account
       qos: *qos
+      user: *user
       begin: *begin
       output: *output
       options: *options
@@ -247,6 +255,8 @@ accounting:
   sample: true
 """
 
+import os
+import pwd
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -268,12 +278,12 @@ SUBMITTERS = 8
 """Jobs that are submitted at the same time. sbatch waits most of its time."""
 
 JOB_OPTIONS: dict[str, dict[str, Any]] = {
-    **{option: {"type": "str"} for option in ("command", "script", "name", "expect_reason")},
+    **{option: {"type": "str"} for option in ("command", "script", "name", "user", "expect_reason")},
     **{option: {"type": of_type} for option, of_type in slurm.SBATCH_OPTIONS.items()},
     "options": {"type": "dict"},
     "expect": {
         "type": "str",
-        "choices": ["COMPLETED", "CANCELLED", "FAILED", "OUT_OF_MEMORY", "REFUSED", "TIMEOUT"],
+        "choices": ["COMPLETED", "ACCEPTED", "CANCELLED", "FAILED", "OUT_OF_MEMORY", "REFUSED", "TIMEOUT"],
     },
     "cancel_when": {"type": "str", "choices": ["pending", "running"]},
 }
@@ -293,8 +303,17 @@ def wanted_jobs(params: dict[str, Any]) -> list[dict[str, Any]]:
         job = {"name": "ansible", "expect": "COMPLETED", **inherited, **own, "options": options}
         if ("command" in job) == ("script" in job):
             raise ValueError(f"job '{job['name']}' needs either command or script")
-        wanted.append(job)
+        if can_ask(job):
+            wanted.append(job)
     return wanted
+
+
+def can_ask(job: dict[str, Any]) -> bool:
+    """Whether the job is one of this user, or of another one of this host, as whom root can ask."""
+    try:
+        return "user" not in job or (os.geteuid() == 0 and bool(pwd.getpwnam(job["user"])))
+    except KeyError:
+        return False
 
 
 def has_accounting() -> bool:
@@ -306,7 +325,13 @@ def has_accounting() -> bool:
 
 
 def submit(job: dict[str, Any]) -> tuple[int, str]:
-    """Submit one job: its number, or 0 and Slurm's reason."""
+    """Submit one job: its number, or 0 and Slurm's reason; empty for a job of another user that it would accept."""
+    if "user" in job:
+        options = ["--chdir=/", "--test-only"]
+        answer = run(
+            ["runuser", "-u", job["user"], "--", *slurm.sbatch_arguments(job), *options], slurm.batch_script(job)
+        )
+        return 0, slurm.refusal(answer.message) if slurm.NO_ASSOCIATION.search(answer.message) else ""
     answer = run(slurm.sbatch_arguments(job), slurm.batch_script(job))
     # "12;cluster" in a federation
     return (0, slurm.refusal(answer.message)) if answer.status else (int(answer.output.split(";")[0]), "")
@@ -446,7 +471,8 @@ def outcome(
             unseen = [slurm.JobRecord(job_id, state="PENDING", reason="squeue gave no answer")]
             record = slurm.whole(final.get(job_id) or seen.get(job_id) or unseen)
         else:
-            record = slurm.JobRecord(0, state=slurm.REFUSED, reason=submission.refusal)
+            state = slurm.ACCEPTED if "user" in submission.job and not submission.refusal else slurm.REFUSED
+            record = slurm.JobRecord(0, state=state, reason=submission.refusal)
         status, message = slurm.status_of(submission.job, record, waited)
         if job_id in ended and job_id not in final:
             status, message = "failed", f"{record.state}, but {slurm.NOT_BOOKED} within {ACCOUNTING_LAG} s"

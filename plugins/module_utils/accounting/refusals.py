@@ -90,7 +90,7 @@ def without_default_qos(policy: Mapping[str, Any], enforce: Collection[str]) -> 
     if not _WITH_QOS & {word.lower() for word in enforce}:
         return []
     associations = _Associations.of(entities_of(policy))
-    reasons = {}
+    reasons: dict[str, None] = {}
     for place in _places(associations):
         holder, _value = associations.first(place, "QOS")
         subject = place if holder == place else Entity("account", place.account or place.name)

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import closed_users, entities_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import updates
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preflight import policy_values
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.batch import ACCEPTED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 DOCTOR = "The playbook gpucluster.slurm.doctor finds the causes of faults of nodes."
@@ -25,8 +29,8 @@ def user(host: RunHost) -> str:
 
 
 def jobs(host: RunHost) -> list[dict[str, Any]]:
-    """The jobs that check the cluster."""
-    return validation.validation_jobs(
+    """The jobs that check the cluster, and those that Slurm is asked about as a user of each account."""
+    own = validation.validation_jobs(
         host["slurm_partitions"],
         host["slurm_nodes"],
         host["slurm_hardware_types"],
@@ -34,6 +38,23 @@ def jobs(host: RunHost) -> list[dict[str, Any]]:
         host["slurm_cgroup_conf"],
         mpi_script(host),
     )
+    return [*own, *account_jobs(policy_values(host), host["slurm_partitions"])]
+
+
+def account_jobs(policy: Mapping[str, Any], partitions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A job for each account of a policy, of its first user who may have jobs, in a partition that allows it."""
+    closed, users = closed_users(policy), dict[str, str]()
+    for entity in entities_of(policy):
+        if entity.kind == "association" and not entity.partition and entity.name not in closed:
+            users.setdefault(entity.account, entity.name)
+    allowed = [(str(partition["name"]), validation.find_restrictions(partition)) for partition in partitions]
+    jobs = []
+    for account, user in users.items():
+        open_to = (name for name, asked in allowed if "qos" not in asked and asked.get("account", account) == account)
+        if (partition := next(open_to, None)) is not None:
+            job = {"name": f"account/{account}", "user": user, "account": account, "partition": partition}
+            jobs.append({**job, "command": "true", "memory": str(validation.JOB_MEMORY), "expect": ACCEPTED})
+    return jobs
 
 
 def busy_timeout(host: RunHost) -> int:

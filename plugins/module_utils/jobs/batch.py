@@ -18,6 +18,8 @@ FINAL_STATES = frozenset(
 """The states that end a job (squeue(1), "JOB STATE CODES")."""
 
 REFUSED = "REFUSED"
+ACCEPTED = "ACCEPTED"
+"""The state of a job about which Slurm was only asked."""
 """Our state of a job that sbatch did not accept."""
 
 UNKNOWN = "UNKNOWN"
@@ -62,6 +64,9 @@ SBATCH_OPTIONS = {
 }
 """Options of a job that are options of sbatch too, with Ansible's types: `cpus_per_task` is `--cpus-per-task`."""
 
+NO_ASSOCIATION = re.compile(r"Invalid account or account/partition|Invalid qos specification")
+"""Slurm's messages for jobs that no association or its QOS allow (`src/common/slurm_errno.c`)."""
+
 SQUEUE_FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "exit_code", "TimeUsed", "SubmitTime", "NodeList", "Reason")
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "ElapsedRaw", "Submit", "NodeList")
 
@@ -92,7 +97,7 @@ class JobRecord:
     @property
     def ended(self) -> bool:
         """Whether the state is one that does not change any more."""
-        return self.state in FINAL_STATES or self.state in (REFUSED, UNKNOWN)
+        return self.state in FINAL_STATES or self.state in (ACCEPTED, REFUSED, UNKNOWN)
 
 
 def sbatch_arguments(job: Mapping[str, Any]) -> list[str]:

@@ -37,7 +37,7 @@ class Slurm:
         self.scripts += [stdin] if stdin else []
         answers = self.answers[arguments[0]]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if arguments[0] == "sbatch" and "error" in str(answer):
+        if arguments[0] in ("sbatch", "runuser") and "error" in str(answer):
             return Answer(1, "", str(answer))
         return Answer(1, "", "no contact") if isinstance(answer, int) else Answer(0, answer, "")
 
@@ -161,6 +161,36 @@ def test_a_refused_job(module: Any) -> None:
     assert unwanted["msg"] == (
         "1 of 1 jobs did not end as expected. large: REFUSED, expected COMPLETED: Node count specification invalid"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "message"),
+    [
+        ("", "passed", ""),
+        ("sbatch: error: Requested nodes are busy\n", "passed", ""),
+        (
+            "sbatch: error: Batch job submission failed: Invalid qos specification\n",
+            "failed",
+            "REFUSED, expected ACCEPTED: Invalid qos specification",
+        ),
+    ],
+)
+def test_slurm_is_asked_about_a_job_of_another_user(
+    module: Any, monkeypatch: pytest.MonkeyPatch, said: str, status: str, message: str
+) -> None:
+    monkeypatch.setattr(slurm_job.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(slurm_job.pwd, "getpwnam", {"alice": "alice"}.__getitem__)
+    jobs = [{"name": f"account/{user}", "user": user, "account": "vision"} for user in ("alice", "nobody-here")]
+    slurm = Slurm(runuser=[said])
+    found = module(slurm, command="true", expect="ACCEPTED", jobs=jobs)
+    assert [(job["name"], job["status"], job["message"]) for job in found["jobs"]] == [
+        ("account/alice", status, message)
+    ]
+    (asked,) = slurm.called("runuser")
+    assert asked[:5] == ["-u", "alice", "--", "sbatch", "--parsable"]
+    assert {"--account=vision", "--test-only"} < {*asked}
+    monkeypatch.setattr(slurm_job.os, "geteuid", lambda: 1000)
+    assert module(slurm, command="true", expect="ACCEPTED", jobs=jobs)["jobs"] == []
 
 
 def test_when_time_is_up_own_jobs_are_cancelled_and_nodes_named(module: Any) -> None:

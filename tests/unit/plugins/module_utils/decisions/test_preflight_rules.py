@@ -39,7 +39,7 @@ def test_a_right_cluster_has_no_errors_and_no_objections() -> None:
 
 
 def test_jobs_that_a_valid_policy_refuses_are_named() -> None:
-    policy = {
+    policy: dict[str, Any] = {
         "slurm_accounting_qos": [{"name": "gpuq"}, {"name": "datamover"}],
         "slurm_accounting_accounts": [{"name": "vision", "QOS": ["datamover", "gpuq"]}],
         "slurm_accounting_users": [{"name": "alice", "DefaultAccount": "vision"}],

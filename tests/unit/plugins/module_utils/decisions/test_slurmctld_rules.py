@@ -383,7 +383,7 @@ def test_what_slurm_conf_will_enforce_is_in_the_database_before_it(
 ) -> None:
     """Between the two, slurmctld would refuse the jobs of every user."""
     partitions = [{"name": "all", "nodes": "n[1-2]", **partition}]
-    given = {f"slurm_accounting_{kind}": [] for kind in ("limits", "qos", "accounts", "users")}
+    given: dict[str, Any] = {f"slurm_accounting_{kind}": [] for kind in ("limits", "qos", "accounts", "users")}
     host = cluster(slurm_partitions=partitions, **given | policy)["head"]
     assert slurmctld.text_before_policy(host)
     assert slurmctld.text_before_policy(host.set(slurm_database="")) == ""

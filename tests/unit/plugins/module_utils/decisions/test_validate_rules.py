@@ -134,3 +134,27 @@ def test_the_table_has_the_jobs_to_look_at() -> None:
     assert validate.table(after(PASSED)) == ["1 of 1 jobs passed, as /report/validation.json has them"]
     assert len(validate.table(after(DRAINED))) == 2
     assert validate.table(after()) == []
+
+
+def test_slurm_is_asked_as_a_user_of_each_account() -> None:
+    closed = {"MaxJobs": 0, "MaxSubmitJobs": 0, "GrpSubmitJobs": 0}
+    policy = {
+        "accounts": ["vision", "lang", "empty", "closed"],
+        "users": [
+            {"name": "alice", "accounts": ["Vision", {"name": "lang", "partition": "gpu"}]},
+            {"name": "bob", "accounts": ["vision", "lang"]},
+            {"name": "carol", "accounts": ["closed"], **closed},
+        ],
+    }
+    partitions = [
+        {"name": "fast", "nodes": "n1", "AllowQos": "high"},
+        {"name": "own", "nodes": "n1", "AllowAccounts": "lang"},
+        {"name": "all", "nodes": "n1"},
+    ]
+    found = validate.account_jobs(policy, partitions)
+    assert [(job["name"], job["user"], job["partition"]) for job in found] == [
+        ("account/vision", "alice", "all"),
+        ("account/lang", "bob", "own"),
+    ]
+    assert validate.account_jobs(policy, partitions[:1]) == []
+    assert validate.account_jobs({}, partitions) == []
