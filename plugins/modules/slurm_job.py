@@ -69,8 +69,8 @@ options:
     type: str
   user: &user
     description:
-      - Another user, as whom C(sbatch --test-only) asks whether the job has a valid account and QOS. It is not submitted,
-        and other reasons why the job could not start now do not count.
+      - Another user, as whom C(sbatch --test-only) asks whether the job has a valid account and QOS.
+      - It is not submitted, and other reasons why it could not start now do not count.
       - Only root can ask. Otherwise, and for a user whom this host does not have, the job is left out.
     type: str
     version_added: 0.2.0
