@@ -68,7 +68,8 @@ options:
         begins to enforce the policy. It changes and removes nothing else.
       - slurmctld exits if a QOS of a partition is missing, so one that is neither in the policy nor in the database is
         an error.
-      - sacctmgr uses this text instead of the host's slurm.conf. The cluster need not be in the database yet.
+      - sacctmgr uses this text instead of the host's slurm.conf. If the cluster is not RV(registered) yet, only QOS are
+        added.
       - In check mode slurmdbd need not answer, since the run itself may have to start it. The plan is then empty.
     type: str
   tracked:
@@ -159,6 +160,12 @@ kept:
   elements: str
   returned: always
   sample: ["user bob: has jobs [12-13]"]
+registered:
+  description: Whether the database knows the cluster. slurmctld registers it when it starts with slurmdbd.
+  type: bool
+  returned: always
+  version_added: 0.2.0
+  sample: true
 refused:
   description:
     - Whose jobs slurmctld refuses after the change, by the jobs that have not ended, with the reason.
@@ -211,7 +218,7 @@ def change_accounting(module: AnsibleModule) -> PolicyResult:
     except UnreachedError:
         if not module.check_mode:  # else the run starts slurmdbd first
             raise
-        return {**plan_result([]), "table": [], "kept": [], "refused": []}
+        return {**plan_result([]), "table": [], "kept": [], "registered": False, "refused": []}
     return apply_policy(module, sacctmgr, policy, partitions=wanted.partitions, add=True)
 
 

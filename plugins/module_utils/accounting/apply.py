@@ -18,7 +18,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differ
     in_use,
     kept_accounts,
     kept_lines,
-    new_cluster,
     not_removed,
     surplus,
     table,
@@ -95,7 +94,7 @@ def apply_policy(
     def find_changes(state: State) -> list[AccountingChange]:
         """The differences of a state from the wanted one."""
         found = compare(state, wanted, unwanted)
-        return [*new_cluster(state, sacctmgr.cluster), *additions(state, found)] if add else found
+        return additions(state, found, sacctmgr.cluster) if add else found
 
     changes = find_changes(state)
     if changes and not module.check_mode:
@@ -105,6 +104,7 @@ def apply_policy(
         **plan_result([{"what": change.what, "before": change.before, "after": change.after} for change in changes]),
         "table": table(changes),
         "kept": kept_lines({**kept, **in_other_clusters(unwanted, others), **settings}),
+        "registered": sacctmgr.cluster in state.clusters,
         "refused": _refused(sacctmgr, after, enforced) if enforced and (changes or module.check_mode) else [],
     }
 

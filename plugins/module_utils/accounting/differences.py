@@ -191,13 +191,16 @@ _ADDED_TO = ("QOS", "WCKeys")
 """Settings with names, of which more refuse nobody."""
 
 
-def additions(state: State, changes: Iterable[AccountingChange]) -> list[AccountingChange]:
+def additions(state: State, changes: Iterable[AccountingChange], cluster: str) -> list[AccountingChange]:
     """The part of changes that refuses nobody: what is new, with its settings, and names that are added to others.
 
-    A limit on a resource that slurmdbd does not know yet is left out, as slurmctld makes it known.
+    A limit on a resource that slurmdbd does not know yet is left out, as slurmctld makes it known. Before slurmctld has
+    registered its cluster, only QOS can be added: one that has run without slurmdbd ends where another number is
+    registered for it (`fatal: CLUSTER ID MISMATCH`).
     """
+    known = cluster in state.clusters
     found = (_addition(state, change) for change in changes if change.after is not None)
-    return [change for change in found if change is not None]
+    return [change for change in found if change is not None and (known or change.entity.kind == "qos")]
 
 
 def _addition(state: State, change: AccountingChange) -> AccountingChange | None:
@@ -211,12 +214,6 @@ def _addition(state: State, change: AccountingChange) -> AccountingChange | None
     is_tres = change.key and LIMITS[change.entity.kind][change.key].kind == "tres"
     known = all(pair.partition("=")[0] in state.tres for pair in after.split(","))
     return None if is_tres and not known else change
-
-
-def new_cluster(state: State, cluster: str) -> list[AccountingChange]:
-    """The cluster, where the database does not know it yet: its slurmctld registers itself when it starts."""
-    missing = cluster not in state.clusters
-    return [AccountingChange(Entity("cluster", cluster), "", None, cluster)] if missing else []
 
 
 def after_changes(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -131,6 +132,19 @@ def text_before_policy(host: RunHost) -> str:
     if unchanged or not (host["slurm_database"] and slurm_accounting.is_applied(host)):
         return slurm_conf_values.text_with_qos(host)
     return slurm_conf_values.text(host)
+
+
+def registers_first(host: RunHost) -> bool:
+    """Whether slurmctld serves a cluster that slurmdbd does not know yet, so that its users cannot be added before."""
+    added = host.get("__slurmctld_additions") or {}
+    return KEPT_CONF in host.facts["files"] and not host.check_mode and not added.get("registered", True)
+
+
+def files_before_policy(host: RunHost) -> dict[str, str]:
+    """The files with which slurmctld enforces no policy."""
+    wanted = slurm_files.files(host)
+    conf = re.sub("^AccountingStorageEnforce=.*\n", "", wanted["slurm.conf"], flags=re.IGNORECASE | re.MULTILINE)
+    return {**wanted, "slurm.conf": conf}
 
 
 def service(host: RunHost) -> SlurmctldService:

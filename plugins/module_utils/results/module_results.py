@@ -77,6 +77,7 @@ class PolicyResult(AccountingResult):
     """The result of slurm_accounting."""
 
     kept: Lines
+    registered: bool
     refused: Lines
 
 

@@ -388,7 +388,7 @@ PARTITIONS = {
 
 def test_the_qos_that_partitions_name_are_created_before_slurmctld_reads_them() -> None:
     wanted = read({"qos": [{"name": "URGENT"}]}, "lab", EMPTY, partitions=PARTITIONS)
-    assert [change.what for change in additions(EMPTY, compare(EMPTY, wanted))] == ["qos urgent"]
+    assert [change.what for change in additions(EMPTY, compare(EMPTY, wanted), "lab")] == ["qos urgent"]
 
 
 @pytest.mark.parametrize("key", ["QOS", "AllowQos", "denyqos"])

@@ -27,7 +27,7 @@ THERE: dict[Entity, Any] = {
 def lines(policy: dict[str, Any], present: dict[Entity, Any] | None = None, purge: bool = False) -> list[str]:
     """What is added before the configuration, as `WHAT VALUE`."""
     state = State({**(THERE if present is None else present)}, ["lab"], ["cpu", "mem"], grows=True)
-    found = additions(state, compare(state, read(policy, "lab", state, purge)))
+    found = additions(state, compare(state, read(policy, "lab", state, purge)), "lab")
     return [f"{change.what} {change.after}" for change in found]
 
 
@@ -187,3 +187,9 @@ def test_the_jobs_of_a_user_are_one_line() -> None:
     jobs = [(str(number), "carol", "vision", "gpu", "normal") for number in range(1, 200)]
     (line,) = refused("associations", {}, *jobs)
     assert "[1-199]" in line
+
+
+def test_before_slurmctld_has_registered_its_cluster_only_qos_are_added() -> None:
+    state = State({Entity("qos", "normal"): {}}, ["other"], ["cpu"])
+    wanted = read({"qos": ["fast"], "accounts": ["a"], "users": [{"name": "u", "accounts": ["a"]}]}, "lab", state)
+    assert [change.what for change in additions(state, compare(state, wanted), "lab")] == ["qos fast"]

@@ -398,3 +398,21 @@ def test_while_slurm_conf_stays_the_database_is_not_asked() -> None:
     host.say(files={KEPT_CONF: "1", KEPT_LIST: slurm_files.checksum(slurm_files.listed(slurm_files.files(host)))})
     assert slurmctld.text_before_policy(host) == ""
     assert slurmctld.text_before_policy(host.set(slurm_conf={"KillWait": 9}))
+
+
+def test_a_cluster_is_registered_before_its_policy_is_enforced() -> None:
+    host = cluster(__slurmctld_additions={"registered": False})["head"]
+    assert not slurmctld.registers_first(host)  # nobody uses it yet
+    host.say(files={KEPT_CONF: "1"})
+    assert slurmctld.registers_first(host)
+    assert not slurmctld.registers_first(host.set(ansible_check_mode=True))
+    assert not slurmctld.registers_first(
+        cluster(__slurmctld_additions={"registered": True})["head"].say(files={KEPT_CONF: "1"})
+    )
+    assert not slurmctld.registers_first(cluster()["head"].say(files={KEPT_CONF: "1"}))
+
+
+def test_without_the_policy_slurm_conf_has_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"slurm.conf": "A=1\nAccountingStorageEnforce=qos,safe\nB=2\n", "gres.conf": ""}
+    monkeypatch.setattr(slurm_files, "files", lambda _host: texts)
+    assert slurmctld.files_before_policy(cluster()["head"]) == {"slurm.conf": "A=1\nB=2\n", "gres.conf": ""}
