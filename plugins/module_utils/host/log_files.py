@@ -25,6 +25,6 @@ def read_log(path: str, start: int) -> list[str]:
     try:
         with open(path, "rb") as file:
             file.seek(max(start if size >= start else 0, size - MOST))
-            return file.read(MOST).decode(errors="replace").splitlines()
+            return file.read(MOST).decode(errors="replace").split("\n")
     except OSError:
         return []
