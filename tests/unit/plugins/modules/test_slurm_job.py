@@ -178,8 +178,8 @@ def test_a_refused_job(module: Any) -> None:
 def test_slurm_is_asked_about_a_job_of_another_user(
     module: Any, monkeypatch: pytest.MonkeyPatch, said: str, status: str, message: str
 ) -> None:
-    monkeypatch.setattr(slurm_job.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(slurm_job.pwd, "getpwnam", {"alice": "alice"}.__getitem__)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("pwd.getpwnam", {"alice": "alice"}.__getitem__)
     jobs = [{"name": f"account/{user}", "user": user, "account": "vision"} for user in ("alice", "nobody-here")]
     slurm = Slurm(runuser=[said])
     found = module(slurm, command="true", expect="ACCEPTED", jobs=jobs)
@@ -189,7 +189,7 @@ def test_slurm_is_asked_about_a_job_of_another_user(
     (asked,) = slurm.called("runuser")
     assert asked[:5] == ["-u", "alice", "--", "sbatch", "--parsable"]
     assert {"--account=vision", "--test-only"} < {*asked}
-    monkeypatch.setattr(slurm_job.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert module(slurm, command="true", expect="ACCEPTED", jobs=jobs)["jobs"] == []
 
 
