@@ -84,9 +84,20 @@ def reservations(host: RunHost) -> list[dict[str, Any]]:
     return options
 
 
+def _added(host: RunHost, key: str) -> list[Any]:
+    """What stage controller has added, before slurm.conf; in check mode the policy shows it."""
+    added = {} if host.check_mode else host.get("__slurmctld_additions") or {}
+    return list(added.get(key) or [])
+
+
+def plan(host: RunHost) -> list[dict[str, Any]]:
+    """The changes, for programs."""
+    return [*_added(host, "plan"), *((host.get("__slurm_accounting_run") or {}).get("plan") or [])]
+
+
 def report(host: RunHost) -> list[str]:
     """Lines about the changes and about what stays; empty without any."""
     done = host.get("__slurm_accounting_run") or {}
-    lines = [*(done.get("table") or []), *(f"stays: {kept}" for kept in done.get("kept") or [])]
+    lines = [*_added(host, "table"), *(done.get("table") or []), *(f"stays: {kept}" for kept in done.get("kept") or [])]
     refused = [f"slurmctld would refuse: {line}" for line in done.get("refused") or []]
     return [*(["This changes:", *lines] if lines else []), *refused]

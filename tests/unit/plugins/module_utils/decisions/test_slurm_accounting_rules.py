@@ -68,3 +68,12 @@ def test_a_report_names_what_stays() -> None:
         "t",
         "stays: k",
     ]
+
+
+def test_a_report_has_what_was_added_before_slurm_conf() -> None:
+    added = {"table": ["a"], "plan": [{"what": "account a"}]}
+    host = head(__slurmctld_additions=added, __slurm_accounting_run={"table": ["t"], "refused": ["user u: no"]})
+    assert slurm_accounting.report(host) == ["This changes:", "a", "t", "slurmctld would refuse: user u: no"]
+    assert slurm_accounting.plan(host) == added["plan"]
+    host = head(__slurmctld_additions=added, ansible_check_mode=True)
+    assert (slurm_accounting.report(host), slurm_accounting.plan(host)) == ([], [])
