@@ -75,6 +75,14 @@ package:
   type: str
   returned: with O(daemon=slurmctld)
   sample: slurmctld
+drift:
+  description:
+    - How the settings in force in slurmctld differ from its files, a line for each difference; none if it does not
+      answer.
+  type: list
+  elements: str
+  returned: with O(daemon=slurmctld)
+  sample: ["NodeName=n[1-4] Weight: the file has 1, slurmctld 10"]
 """
 
 import os
@@ -86,7 +94,15 @@ from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import read_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
+    TRANSLATED,
+    Files,
+    SourceError,
+    configuration_of,
+    read_files,
+    source_lines,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
@@ -109,10 +125,29 @@ def origin() -> tuple[int | None, str]:
     return os.stat(f"/proc/{process}").st_uid, "" if program.status else program.output.partition(":")[0]
 
 
+def find_drift(files: Files, config: str, version: str, conf: str) -> list[str]:
+    """The differences of slurmctld from its files: a second reading of them, by Slurm itself.
+
+    Args:
+        config: the output of `scontrol show config`; empty if slurmctld did not answer.
+        conf: path of slurm.conf, or empty.
+    """
+    show = ["scontrol", "--all", "--oneliner", "show"]
+    answers = [run(command, conf=conf) for command in ([*show, "--future", "node"], [*show, "partition"]) if config]
+    if not answers or any(answer.status for answer in answers):
+        return []
+    try:
+        says = configuration_of({name: source_lines(files, name) for name in TRANSLATED})
+    except SourceError:  # which the control host names
+        return []
+    return differences(says, config, *(answer.output for answer in answers), version=version)
+
+
 def of_slurmctld(conf: str) -> FoundConfiguration:
     """What the controller has. Raises as `read_files`, CommandError and ValueError."""
     answer = run(["scontrol", "show", "config"], seconds=60, conf=conf)
-    shown = dict(re.findall(r"^(\w+)\s*= (.*)$", answer.output if not answer.status else "", re.MULTILINE))
+    config = answer.output if not answer.status else ""
+    shown = dict(re.findall(r"^(\w+)\s*= (.*)$", config, re.MULTILINE))
     path = Path(conf or shown.get("SLURM_CONF", DEFAULT))
     version = shown.get("SLURM_VERSION") or output(["scontrol", "--version"]).split()[-1]
     files = read_files(path)
@@ -123,6 +158,7 @@ def of_slurmctld(conf: str) -> FoundConfiguration:
         "version": version,
         "user_id": user_id,
         "package": package,
+        "drift": find_drift(files, config, version, conf),
     }
 
 

@@ -43,7 +43,7 @@ POLICY = {"limits": {"MaxWall": "1-0"}, "accounts": [{"name": "a", "Description"
 
 def found() -> dict[str, Any]:
     """What the controller has answered, evaluated."""
-    files = {"files": FILES, "version": "24.11.5", "user_id": 64030, "package": "slurmctld"}
+    files = {"files": FILES, "version": "24.11.5", "user_id": 64030, "package": "slurmctld", "drift": []}
     hosts: dict[str, Any] = {"ctl": {"__adopt_files": files, "__adopt_accounting": {"policy": POLICY}}}
     values = {file: fixed(file) for file in (SLURM, CGROUP)}
     return adopted(hosts, ["ctl"], "ctl", values)

@@ -3,8 +3,8 @@
 by_hand=/root/by_hand
 . "$by_hand/common.sh"
 munge_key "a key of the lab, copied by hand"
-install -d -o slurm -g slurm /var/spool/slurmctld /var/log/slurm
-install -d /var/spool/slurmd /etc/slurm /opt/site
+install -d -o slurm -g slurm /var/log/slurm
+install -d /var/spool/slurm /etc/slurm /opt/site
 cp "$by_hand"/copied/*.conf /etc/slurm/
 install -m 0755 "$by_hand/copied/prolog" /opt/site/prolog
 # What concerns the nodes alone was never copied to the head, and each node has its own.
@@ -17,12 +17,13 @@ ad-n1)
   dpkg --purge logrotate
   ;;
 ad-n2)
-  echo 'Name=gpu Type=t4 File=/dev/nvidia[0-1]' >/etc/slurm/gres.conf
+  echo 'Name=gpu Type=t4 Files=/dev/nvidia0 File=/dev/nvidia[0-1]' >/etc/slurm/gres.conf
   printf '# in other words\nConstrainDevices=YES\nConstrainCores=YES\nConstrainRAMSpace=YES\n' >/etc/slurm/cgroup.conf
   ;;
 esac
 case $(hostname) in
 ad-head)
+  chown slurm:slurm /var/spool/slurm
   systemctl start mariadb
   mariadb -e "CREATE DATABASE IF NOT EXISTS slurm_acct_db; CREATE USER IF NOT EXISTS slurm@localhost IDENTIFIED BY 'by-hand-1';
     GRANT ALL ON slurm_acct_db.* TO slurm@localhost"

@@ -12,7 +12,10 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import LEFT_OUT, Comment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import table_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
+    by_order_of_names,
+    table_of,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
     TRANSLATED,
     Files,
@@ -44,6 +47,7 @@ class ClusterFiles:
         self.of_partitions: dict[str, SourceLine] = {}
         self._of_defaults: list[SourceLine] = []
         self._find_places()
+        self._comment_on_names()
 
     def add_comment(
         self, effect: str, line: SourceLine | str, key: str, why: str, table: str, subject: str = ""
@@ -103,6 +107,16 @@ class ClusterFiles:
                     first = self.of_partitions[name]
                     self.add_comment(LEFT_OUT, first, "PartitionName", f"it is there again in {line}", kind, name)
                 self.of_partitions[name] = line
+
+    def _comment_on_names(self) -> None:
+        """Comments on parameters in the place of which Slurm reads another name of them."""
+        for (kind, subject), names in self.says.overruled.items():
+            line = self.of_partitions[subject] if kind == "PartitionName" else self.of_nodes[expand(subject)[0]]
+            for key, first in names:
+                self.add_comment(LEFT_OUT, self.find_place(line, key), key, f"Slurm uses {first}", kind, subject)
+        for line in self.lines["gres.conf"]:
+            for key, first in by_order_of_names("gres.conf", line.pairs)[1]:
+                self.add_comment(LEFT_OUT, line, key, f"Slurm uses {first}", "gres.conf")
 
 
 def plain_value(value: Any) -> Any:

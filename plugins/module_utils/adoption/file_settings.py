@@ -14,6 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.controll
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import table_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import PATHS, one_spelling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.slurm_defaults import (
     SLURM_DEFAULTS,
 )
@@ -51,7 +52,13 @@ def _read_pairs(source: ClusterFiles, file: str, line: SourceLine) -> list[tuple
     if table and file == "slurm.conf":
         values = _read_line_of_table(source, table, line)
         return [(table, values)] if values else []
-    return [(key, value) for key, value in line.pairs if key.lower() not in CONTROLLER_KEYS]
+    return [(key, _write_paths(file, key, value)) for key, value in line.pairs if key.lower() not in CONTROLLER_KEYS]
+
+
+def _write_paths(file: str, key: str, value: str) -> str:
+    """A value with a path in the spelling of the cluster file; what Slurm does not know stays as it is."""
+    parameter = parameters.find(file, key)
+    return one_spelling(value) if parameter and parameter.value in PATHS else value
 
 
 def _read_line_of_table(source: ClusterFiles, table: str, line: SourceLine) -> dict[str, Any]:

@@ -154,8 +154,10 @@ def _translate_machine(source: ClusterFiles, line: SourceLine, values: Mapping[s
             what = f"found {numbers[key]}, which fits no sockets, cores or threads: Slurm uses {shape[key]}"
             source.add_comment(CHANGED, source.find_place(line, key), name, what, "NodeName", subject)
     threads = shape["sockets"] * shape["cores"] * shape["threads"]
-    if "realmemory" not in values:
-        why = "missing: Slurm takes 1 MiB, and so does the cluster file; measure it with the playbook discover"
+    if not numbers.get("realmemory"):
+        missing = "missing: Slurm takes 1 MiB, and so does the cluster file"
+        what = "found 0, and the cluster file has 1" if "realmemory" in values else missing
+        why = f"{what}; measure it with the playbook discover"
         source.add_comment(CHANGED, line, "RealMemory", why, "NodeName", subject)
     return {
         "sockets": shape["sockets"],

@@ -30,7 +30,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import Files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns, shown, visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.first_cluster_file import unknown_variables
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.first_cluster_file import (
+    host_failure,
+    unknown_variables,
+)
 
 UNKNOWN = "unknown"
 """The value of `packages` that a person has to replace: site.yml refuses it."""
@@ -75,9 +78,16 @@ def adoption_controller(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterab
     """The host whose files are read: the chosen one, or else the first on which slurmctld runs.
 
     Raises:
-        ValueError: slurmctld runs on none of the hosts, or site.yml manages it already.
+        ValueError: slurmctld runs on none of the hosts, a host was not reached that may be the controller, or site.yml
+            manages it already.
     """
     serving = [host for host in hosts if "slurmctld" in _find_daemons(hostvars[host])]
+    unread = {host: failure for host in hosts if (failure := host_failure(hostvars[host]))}
+    if choice in unread:
+        raise ValueError(f"adopt_controller: {choice} was not read: {unread[choice]}")
+    if unread and not serving:
+        lines = [f"{host} was not read: {failure}" for host, failure in unread.items()]
+        raise ValueError("\n".join([*lines, "slurmctld runs on none of the other hosts"]))
     if choice and choice not in serving:
         raise ValueError(
             f"adopt_controller: slurmctld does not run on {choice}; it runs on {fold(serving) or 'no host'}"
@@ -131,6 +141,7 @@ def adopted(
         *_name_other_controllers(cluster, controller, hosts_found),
         *_name_unread_files(hosts_found),
         *_name_unread_accounts(cluster, accounting),
+        *(f"in force is something else, which a change by site.yml ends: {line}" for line in answer["drift"]),
         *(f"accounting: left out, and no run changes it: {line}" for line in accounting.get("left_out") or ()),
     ]
     return {
@@ -253,6 +264,8 @@ def _name_other_controllers(cluster: Mapping[str, Any], controller: str, hosts: 
     missing = [name for name in names if name not in hosts.results]
     running = [name for name in names if "slurmctld" in _find_daemons(hosts.result_of(name))]
     lines = [f"{name} is a controller, and is not in the inventory of this run: site.yml needs it" for name in missing]
+    unread = {name: host_failure(hosts.results[name]) for name in names if name not in missing}
+    lines += [f"{name} is a controller, and was not read: {failure}" for name, failure in unread.items() if failure]
     if len(running) > 1:
         lines.append(
             f"slurmctld runs on {fold(running)}, and the files of {controller} were read. site.yml gives them to all "

@@ -83,6 +83,7 @@ def adopt(files: Files, defaults: Mapping[str, Iterable[str]], version: str) -> 
     cgroup_conf = translate_settings(source, "cgroup.conf", schema.CGROUP_CONF)
     unset += unset_defaults(cgroup_conf, defaults["cgroup.conf"])
     _comment_on_accounting(source)
+    _comment_on_spool(source, conf)
     cluster: dict[str, Any] = {
         "plugin": keys.PLUGIN,
         "name": controllers.cluster,
@@ -113,6 +114,13 @@ def _comment_on_accounting(source: ClusterFiles) -> None:
             if key.lower() == "accountingstoragetype" and value.lower().endswith("slurmdbd"):
                 why = "slurmdbd and its database stay as they are; the key database would let site.yml manage them"
                 source.add_comment(KEPT, line, "AccountingStorageType", why, "slurm.conf")
+
+
+def _comment_on_spool(source: ClusterFiles, conf: Mapping[str, Any]) -> None:
+    """Advise another directory, which a change on a running cluster cannot give: its jobs would end."""
+    if conf.get("SlurmdSpoolDir") and conf["SlurmdSpoolDir"] == conf.get("StateSaveLocation"):
+        why = "StateSaveLocation is the same directory; a new cluster would have two"
+        source.add_comment(KEPT, "slurm.conf", "SlurmdSpoolDir", why, "slurm.conf")
 
 
 def _translate_plugstack(source: ClusterFiles) -> list[dict[str, Any]]:

@@ -188,7 +188,7 @@ def check_uses(checker: Checker, parts: Parts, registry_dir: Any = None) -> list
     )
     right = [use for use in named if use.path.startswith("/") and not directory_error(use.path, use.purpose)]
     uses = [*uses_of_slurm(parts.slurm_conf), *right]
-    for use, error in shared_uses(uses):
+    for use, error in shared_uses(uses, not {*parts.controllers}.isdisjoint(parts.node_hosts)):
         checker.problem(use.key, f"found {shown(use.path)}, {error}")
     return uses
 

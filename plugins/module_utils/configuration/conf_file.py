@@ -65,6 +65,9 @@ class Configuration:
     partitions: dict[str, Pairs] = field(default_factory=dict)
     gres: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The lines of gres.conf by node; those for all nodes have the name ''."""
+    overruled: dict[tuple[str, str], Pairs] = field(default_factory=dict)
+    """Names that Slurm does not read, each with the name that it reads in its place, by NodeName or PartitionName and
+    the text of the line's first value."""
 
     @property
     def node_sets(self) -> list[NodeSet]:
@@ -225,7 +228,10 @@ def _add_nodes_or_partition(result: Configuration, kind: str, pairs: Pairs, defa
     if name.upper() == _DEFAULT:
         defaults[kind] = _over(inherited, pairs[1:])
         return
-    settings = _over(tuple(pair for pair in inherited if pair[0].lower() not in _NOT_INHERITED[kind]), pairs[1:])
+    inherited = tuple(pair for pair in inherited if pair[0].lower() not in _NOT_INHERITED[kind])
+    settings, overruled = by_order_of_names(kind, _over(_without_features(inherited, pairs[1:]), pairs[1:]))
+    if overruled:
+        result.overruled[kind, name] = overruled
     if kind == "NodeName":
         _add_nodes(result, name, settings)
         return
@@ -238,7 +244,8 @@ def _add_nodes_or_partition(result: Configuration, kind: str, pairs: Pairs, defa
 def _add_gres(result: Configuration, pairs: Pairs) -> None:
     """Take in a line of gres.conf, for its nodes or for all of them. Raises ValueError."""
     hosts = next((value for key, value in pairs if key.lower() == "nodename"), None)
-    text = _text(pair for pair in pairs if pair[0].lower() != "nodename")
+    read_pairs, _overruled = by_order_of_names("gres.conf", pairs)
+    text = _text(pair for pair in read_pairs if pair[0].lower() != "nodename")
     for node in [""] if hosts is None else expand(hosts):
         result.gres[node] = (*result.gres.get(node, ()), text)
 
@@ -294,10 +301,36 @@ def _column(key: str, values: str) -> list[str]:
 
 
 def _over(defaults: Pairs, pairs: Pairs) -> Pairs:
-    """Pairs over defaults. A line's Features replace the Feature of a default (`_parse_nodename`)."""
+    """Pairs over defaults."""
     given = {key.lower() for key, value in pairs}
-    given |= {"feature", "features"} if given & {"feature", "features"} else set()
     return (*(pair for pair in defaults if pair[0].lower() not in given), *pairs)
+
+
+_FEATURES = {"feature", "features"}
+
+
+def _without_features(defaults: Pairs, pairs: Pairs) -> Pairs:
+    """Defaults without their features where a line has its own, by either name (`_parse_nodename`)."""
+    own = _FEATURES & {key.lower() for key, value in pairs}
+    return tuple(pair for pair in defaults if not own or pair[0].lower() not in _FEATURES)
+
+
+_READ_FIRST: Mapping[str, Mapping[str, str]] = {
+    "NodeName": {"procs": "cpus", "features": "feature", "sockets": "socketsperboard"},
+    "PartitionName": {"prioritytier": "priority", "priorityjobfactor": "priority", "shared": "oversubscribe"},
+    "gres.conf": {"cpus": "cores", "files": "file", "links": "link"},
+}
+"""Names of parameters, each with the name that Slurm reads in its place if a line or its DEFAULT has both: CPUs of a
+DEFAULT count before Procs of the line (`_parse_nodename` and `_parse_partitionname` in `src/common/read_config.c`,
+`_parse_gres_config` in `src/interfaces/gres.c`, the same from 22.05 to 26.05)."""
+
+
+def by_order_of_names(table: str, pairs: Pairs) -> tuple[Pairs, Pairs]:
+    """The pairs of a line that Slurm reads, and the other names, each with the one that Slurm reads in its place."""
+    order, names = _READ_FIRST[table], {key.lower(): key for key, _value in pairs}
+    overruled = tuple((name, names[order[key]]) for key, name in names.items() if order.get(key) in names)
+    unread = {name.lower() for name, _first in overruled}
+    return tuple(pair for pair in pairs if pair[0].lower() not in unread), overruled
 
 
 def _text(pairs: Iterator[tuple[str, str]] | Pairs) -> str:

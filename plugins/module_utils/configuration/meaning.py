@@ -44,6 +44,8 @@ ALL_MEMORY = 2**63 - 1
 """UNLIMITED without the bit that tells memory of CPUs from that of nodes."""
 _TRES = {"billing", "cpu", "energy", "fs/disk", "gres/gpumem", "gres/gpuutil", "mem", "node", "pages", "vmem"}
 """What is accounted for whatever the file says, the two of GPUs with `gres/gpu`."""
+PATHS = ("path", "dir", "program")
+"""The kinds of values that are paths."""
 _TIME = re.compile(r"(?:(\d+)-)?(\d*)(?::(\d*))?(?::(\d*))?")
 _WHOLE = re.compile(r"\+?(0x[0-9a-f]+|\d+)(k?)", re.I)
 _GRES = re.compile(r"([^:(]+)(?::([^:(]*[^\d:(][^:(]*))??(?::no_consume)?(?::(\d+)([KMGTP]?))?(?:\(.*\))?", re.I)
@@ -76,6 +78,8 @@ def meaning(table: str, key: str, value: str, release: str) -> object:
         return number or (LIMITS[kind] if key in _MEMORY else 0)
     if kind in _BY_KIND:
         return _BY_KIND[kind](word)
+    if kind in PATHS:
+        text = one_spelling(text)
     if kind == "hosts" and word not in NOTHING:
         return frozenset(expand(text))
     if kind in ("one", "flags") or rest in PARSED:
@@ -83,6 +87,15 @@ def meaning(table: str, key: str, value: str, release: str) -> object:
     if kind in ("plugin", "plugins"):
         return _plugins(rest, word)
     return "" if word in NOTHING else text
+
+
+def one_spelling(path: str) -> str:
+    """A path in its only spelling: without `//`, `/.` and a slash at its end, and with /run for /var/run, a link on all
+    platforms. `..` may be behind another link, and stays."""
+    if not path.startswith("/"):
+        return path
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return "/" + "/".join(parts[1:] if parts[:2] == ["var", "run"] else parts)
 
 
 def minutes_in(word: str) -> int:
@@ -188,9 +201,14 @@ def _add_implied(name: str, words: set[str]) -> set[str]:
 
 
 def by_key(pairs: Pairs) -> dict[str, str]:
-    """Pairs by key in small letters; what has two names by one of them."""
+    """Pairs by key in small letters; what has two names by one of them.
+
+    The pairs are those that Slurm reads (`conf_file.by_order_of_names`).
+    """
     names = {"feature": "features", "priority": "prioritytier", "procs": "cpus", "shared": "oversubscribe"}
-    return {names.get(key.lower(), key.lower()): value for key, value in pairs}
+    found = {names.get(key.lower(), key.lower()): value for key, value in pairs}
+    both = [value for key, value in pairs if key.lower() == "priority"]  # the tier and the factor
+    return {**found, **({"priorityjobfactor": both[-1]} if both else {})}
 
 
 def gres_counts(text: str) -> dict[str, dict[str, int]]:

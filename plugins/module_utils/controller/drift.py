@@ -105,7 +105,7 @@ def in_force(
     settings = shown_config(config)
 
     def holds(change: ConfigurationChange, there: Shown | None) -> bool:
-        ((key, _value),) = by_key(((change.key, ""),)).items()
+        key = next(iter(by_key(((change.key, ""),))))
         if change.key == change.file:  # a node or a partition itself
             return (there is None) == (change.after is None)
         if there is None or key not in FILES[change.file] or key in NOT_COMPARED[change.file]:

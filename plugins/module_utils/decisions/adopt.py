@@ -36,6 +36,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 OPTIONS = ("adopt_dir", "adopt_controller", "adopt_conf")
 
 RESULTS = (
+    "__new_cluster_ping",
     "__new_cluster_facts",
     "__new_cluster_processes",
     "__adopt_own",

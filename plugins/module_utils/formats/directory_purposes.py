@@ -345,16 +345,18 @@ def taken_directories(uses: Iterable[Use]) -> dict[str, str]:
     return {use.path: f"with {use.description}" for use in uses}
 
 
-def shared_uses(uses: Sequence[Use]) -> Iterator[tuple[Use, str]]:
+def shared_uses(uses: Sequence[Use], one_host: bool) -> Iterator[tuple[Use, str]]:
     """The uses that would write or remove the files of one before them, with why.
 
     Neither can be in the directory of the other. slurmctld and slurmd only need different directories, as Slurm's
-    defaults have them: /var/spool and /var/spool/slurmd.
+    defaults have them (/var/spool and /var/spool/slurmd), and none on different hosts.
+
+    one_host: whether slurmctld and slurmd run on one host.
     """
     for i, use in enumerate(uses):
         for other in uses[:i]:
             inside = within(use.path, other.path) or within(other.path, use.path)
-            if inside and (use.path == other.path or use.purpose != "spool"):
+            if inside and (use.purpose != "spool" or (use.path == other.path and one_host)):
                 yield use, f"with {other.description}, {_another(PURPOSES[use.purpose])}"
                 break
 

@@ -134,22 +134,16 @@ def _find_part_errors(part: str, choice: Any, hosts: Sequence[str]) -> list[str]
 def _read_candidate(name: str, variables: Mapping[str, Any], platforms: Sequence[str]) -> _Candidate:
     """A host, from the registered results of its tasks."""
     host = _Candidate(name, cells={"host": name})
-    ping, facts_task, processes, addresses = (
-        plain(variables.get(f"__new_cluster_{task}") or {}) for task in ("ping", "facts", "processes", "addresses")
-    )
-    if ping.get("unreachable"):
-        host.cells["reached"] = "no"
-        host.reasons.append(f"unreachable: {_describe_failure(ping)}")
-        return host
-    host.cells["reached"] = "yes"
-    facts = (facts_task.get("ansible_facts") or {}).get("slurm_host")
-    if ping.get("ping") != "pong" or not facts:
-        failure = _describe_failure(facts_task if ping.get("ping") == "pong" else ping)
-        no_sudo = bool(_SUDO.search(failure))
-        host.cells["sudo"] = "no" if no_sudo else "?"
-        host.reasons.append(f"no sudo: {failure}" if no_sudo else f"Ansible cannot run a module: {failure}")
+    facts_task, processes, addresses = (_read_result(variables, task) for task in ("facts", "processes", "addresses"))
+    failure = host_failure(variables)
+    host.cells["reached"] = "no" if failure.startswith("unreachable: ") else "yes"
+    if failure:
+        if host.cells["reached"] == "yes":
+            host.cells["sudo"] = "no" if failure.startswith("no sudo: ") else "?"
+        host.reasons.append(failure)
         return host
     host.cells["sudo"] = "yes"
+    facts = facts_task["ansible_facts"]["slurm_host"]
     host.hardware = facts_task["ansible_facts"].get("slurm_hardware") or {}
     host.offset = float(facts_task.get("clock_offset", 0))
     _check_platform(host, facts, platforms)
@@ -158,6 +152,22 @@ def _read_candidate(name: str, variables: Mapping[str, Any], platforms: Sequence
     _check_room(host, facts)
     _check_slurm(host, facts, processes)
     return host
+
+
+def _read_result(variables: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """A registered result of gather.yml."""
+    return dict(plain(variables.get(f"__new_cluster_{task}") or {}))
+
+
+def host_failure(variables: Mapping[str, Any]) -> str:
+    """Why there are no facts of a host, by the registered results of its tasks; empty if there are."""
+    ping, facts_task = (_read_result(variables, task) for task in ("ping", "facts"))
+    if ping.get("unreachable"):
+        return f"unreachable: {_describe_failure(ping)}"
+    if ping.get("ping") == "pong" and (facts_task.get("ansible_facts") or {}).get("slurm_host"):
+        return ""
+    failure = _describe_failure(facts_task if ping.get("ping") == "pong" else ping)
+    return f"no sudo: {failure}" if _SUDO.search(failure) else f"Ansible cannot run a module: {failure}"
 
 
 def _describe_failure(answer: Mapping[str, Any]) -> str:

@@ -209,6 +209,7 @@ class ConfigurationSometimes(TypedDict, total=False):
     version: Annotated[str, Pattern(r"[0-9A-Za-z.~+-]+")]
     user_id: Annotated[int, Range(LARGEST)] | None
     package: Annotated[str, Pattern(r"[a-z0-9.+-]*")]
+    drift: Lines
 
 
 class FoundConfiguration(ConfigurationSometimes):

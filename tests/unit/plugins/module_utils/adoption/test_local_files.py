@@ -52,7 +52,12 @@ def hosts_of(conf: str, own: dict[str, Any], files: dict[str, str] | None = None
     """The results of a controller and of nodes with files of their own."""
     hosts: dict[str, Any] = {
         "ctl": {
-            "__adopt_files": {"files": {"slurm.conf": conf, **(files or {})}, "version": VERSION, "user_id": 64030}
+            "__adopt_files": {
+                "files": {"slurm.conf": conf, **(files or {})},
+                "version": VERSION,
+                "user_id": 64030,
+                "drift": [],
+            }
             | {"package": "slurmctld"},
             "__new_cluster_processes": {"stdout": "7 /usr/sbin/slurmctld"},
         }

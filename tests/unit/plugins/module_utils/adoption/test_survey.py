@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -32,19 +33,25 @@ def host(processes: str, cores: int = 2, **facts: Any) -> dict[str, Any]:
     hardware = {"boards": 1, "sockets_per_board": 2, "cores_per_socket": cores // 2, "threads_per_core": 1}
     found = {"slurm_host": {"slurm_version": "24.11.5", "paths": {}, **facts}}
     return {
+        "__new_cluster_ping": {"ping": "pong"},
         "__new_cluster_facts": {"ansible_facts": {**found, "slurm_hardware": {**hardware, "real_memory": 1100}}},
         "__new_cluster_processes": {"stdout": processes, "rc": 0},
     }
 
 
 def cluster(
-    conf: str = CONF, user_id: int = 64030, package: str = "slurmctld", files: Any = None, **results: Any
+    conf: str = CONF,
+    user_id: int = 64030,
+    package: str = "slurmctld",
+    files: Any = None,
+    drift: Sequence[str] = (),
+    **results: Any,
 ) -> dict[str, Any]:
     """The results of all hosts."""
     controller = {
         **host("7 /usr/sbin/slurmctld --systemd"),
         "__adopt_files": {"files": files or {"slurm.conf": conf}, "version": "24.11.5", "user_id": user_id}
-        | {"package": package},
+        | {"package": package, "drift": drift},
         **results,
     }
     return {
@@ -178,3 +185,40 @@ def test_a_foreign_cluster_with_a_backup_controller() -> None:
         "others must have the same (-e adopt_controller=HOST reads those of another one)"
     ) in there["remarks"]
     assert any(row.split()[0] == "spare" and row.endswith("manages the controller") for row in there["table"])
+
+
+AWAY = {"__new_cluster_ping": {"unreachable": True, "msg": "Failed to connect: No route to host"}}
+NO_SUDO = {"__new_cluster_ping": {"ping": "pong"}, "__new_cluster_facts": {"msg": "sudo: a password is required"}}
+
+
+@pytest.mark.parametrize(
+    ("controller", "choice", "error"),
+    [
+        (
+            AWAY,
+            "",
+            "ctl was not read: unreachable: Failed to connect: No route to host\nslurmctld runs on none of the ",
+        ),
+        (AWAY, "ctl", "adopt_controller: ctl was not read: unreachable: Failed to connect: No route to host"),
+        (NO_SUDO, "", "ctl was not read: no sudo: sudo: a password is required\nslurmctld runs on none of the other "),
+    ],
+)
+def test_a_controller_that_was_not_read_is_named(controller: dict[str, Any], choice: str, error: str) -> None:
+    hosts = {**cluster(), "ctl": controller}
+    with pytest.raises(ValueError, match="was not read") as raised:
+        adoption_controller(hosts, [*hosts], choice)
+    assert str(raised.value).startswith(error)
+
+
+def test_another_controller_that_was_not_read_is_named() -> None:
+    conf = CONF.replace("SlurmctldHost=ctl", "SlurmctldHost=ctl\nSlurmctldHost=spare\nStateSaveLocation=/shared/x")
+    remarks = found_of({**cluster(conf), "spare": AWAY})["remarks"]
+    assert "spare is a controller, and was not read: unreachable: Failed to connect: No route to host" in remarks
+
+
+def test_what_slurmctld_reads_otherwise_is_named() -> None:
+    line = "NodeName=n1 CPUs: the file has 48, slurmctld 96"
+    found, agrees = (found_of(cluster(drift=drift))["remarks"] for drift in ([line], []))
+    assert [remark for remark in found if remark not in agrees] == [
+        f"in force is something else, which a change by site.yml ends: {line}"
+    ]

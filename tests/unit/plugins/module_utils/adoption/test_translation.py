@@ -152,9 +152,10 @@ def test_it_means_the_same() -> None:
     assert (found.parameters, found.nodes, found.partitions) == (19, 5, 2)
     assert found.differences == []
     assert comments(SITE) == [
+        "old-nodes.conf:6: NodeName=o1 Procs: left out: Slurm uses CPUs",
         "old-nodes.conf:2: NodeName=n[1-2] Gres: kept: nic:no_consume:1 stays in Slurm's notation: the collection "
         "neither measures nor validates it",
-        "old-nodes.conf:4: NodeName=o1 CPUs: changed: found 3, which fits no sockets, cores or threads: Slurm uses 2",
+        "old-nodes.conf:4: NodeName=o1 CPUs: changed: found 8, which fits no sockets, cores or threads: Slurm uses 2",
         "slurm.conf:17: PartitionName=a Default: left out: the last of several is the default, b",
     ]
 
@@ -324,6 +325,30 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
             "name",
             "slurm.conf SlurmctldHost: head -> head.example.org: slurm.conf: head becomes head.example.org",
         ),
+        (
+            "NodeName=DEFAULT CPUs=4\nNodeName=m[1-2] RealMemory=9 Procs=2\n",
+            "24.11.5",
+            "slurm.conf:6: NodeName=m[1-2] Procs: left out: Slurm uses CPUs",
+            "",
+        ),
+        (
+            "PartitionName=DEFAULT Shared=YES\nPartitionName=q Nodes=n1 OverSubscribe=NO Priority=3 PriorityTier=7\n",
+            "24.11.5",
+            "slurm.conf:5: PartitionName=q Shared: left out: Slurm uses OverSubscribe",
+            "",
+        ),
+        (
+            "NodeName=m1 RealMemory=0\n",
+            "24.11.5",
+            "slurm.conf:5: NodeName=m1 RealMemory: changed: found 0, and the cluster file has 1; measure it with ",
+            "NodeName=m1 RealMemory: 0 -> 1: slurm.conf:5: found 0",
+        ),
+        (
+            "SlurmdSpoolDir=/var/spool/slurm\nStateSaveLocation=/var/spool//slurm/\n",
+            "24.11.5",
+            "slurm.conf: SlurmdSpoolDir: kept: StateSaveLocation is the same directory; a new cluster would have two",
+            "",
+        ),
         ("MailProg={{x}}\n", "24.11.5", "slurm.conf:5: MailProg: left out: found '{{x}}', templates are not ", " -> "),
     ],
 )
@@ -411,3 +436,35 @@ def test_only_a_newline_ends_a_line_of_a_kept_file() -> None:
     """Python takes more characters for ends of lines than Slurm."""
     text = "# \u2028Include more.conf\nSwitchName=s1 Nodes=n[1-2]"
     assert adopted({"slurm.conf": LEAST, "topology.conf": text}).cluster["slurm_files"] == {"topology.conf": text}
+
+
+def test_the_other_names_of_parameters_are_read_as_slurm_reads_them() -> None:
+    """Both sides of the comparison have one reading, so the values are named here."""
+    text = (
+        "NodeName=a1 CPUs=96 Sockets=2 CoresPerSocket=24 ThreadsPerCore=2 Procs=48 RealMemory=9 Feature=d Features=e\n"
+    )
+    files = {"slurm.conf": f"{LEAST}GresTypes=gpu\n{text.replace('RealMemory', 'Gres=gpu:1 RealMemory')}"}
+    files["gres.conf"] = "NodeName=a1 Name=gpu File=/dev/nvidia0 Cores=0-23 CPUs=0-47\n"
+    cluster = adopted(files).cluster
+    node = next(node for node in cluster["nodes"] if node["hosts"] == "a1")
+    machine = cluster["hardware"][node["hardware"]]
+    assert ("cpus" in machine, node["Feature"], "Features" in node) == (False, "d", False)
+    assert machine["gres"] == [{"name": "gpu", "file": "/dev/nvidia0", "cores": "0-23"}]
+    assert "gres.conf:1: CPUs: left out: Slurm uses Cores" in comments(files)
+    assert differences(files) == [ALWAYS]
+
+
+@pytest.mark.parametrize(
+    ("found", "written"),
+    [
+        ("/srv/state/", "/srv/state"),
+        ("/srv//state", "/srv/state"),
+        ("/srv/./state/.", "/srv/state"),
+        ("/var/run/slurm", "/run/slurm"),
+    ],
+)
+def test_a_path_has_one_spelling(found: str, written: str) -> None:
+    """Another one is neither refused nor another directory, whose change would end jobs."""
+    files = {"slurm.conf": f"{LEAST}SlurmdSpoolDir={found}\nCliFilterPlugins=lua\n"}
+    assert adopted(files).cluster["slurm_conf"]["SlurmdSpoolDir"] == written
+    assert differences(files) == [ALWAYS]

@@ -159,7 +159,7 @@ FREE = [
 
 def both(one: str, first: str, other: str, second: str) -> list[str]:
     """What is wrong with a cluster file with two directories."""
-    keys = USES[one](first)
+    keys = {**USES[one](first), "nodes": [{"hosts": "head,gpu[1-2]", "hardware": "a"}]}
     for key, value in USES[other](second).items():
         keys[key] = {**keys[key], **value} if key in keys else value
     return problems(**keys)
@@ -176,6 +176,14 @@ def test_no_two_uses_have_one_directory(one: str, other: str) -> None:
         assert len(found) == wanted, (first, second, found)
         assert all("allowed: " in text for text in found)
     assert both(one, "/data/x", other, "/data/xy") == []
+
+
+def test_slurmctld_and_slurmd_of_different_hosts_can_have_one_directory() -> None:
+    """As clusters have it that run: its change would end their jobs."""
+    keys: dict[str, Any] = {"slurm_conf": dict.fromkeys(("StateSaveLocation", "SlurmdSpoolDir"), "/var/spool/slurm")}
+    assert problems(**keys) == []
+    (found,) = problems(**keys, nodes=[{"hosts": "head,gpu[1-2]", "hardware": "a"}])
+    assert found.startswith("x.cluster.yml: slurm_conf.SlurmdSpoolDir: found '/var/spool/slurm', with Slurm's State")
 
 
 @pytest.mark.parametrize("key", ["slurm_conf.SlurmdSpoolDir", "private_tmp", "backup.target"])

@@ -227,3 +227,32 @@ def test_lines_have_numbers() -> None:
     assert [*numbered_lines("slurm.conf", text)] == [(2, (("A", "1"), ("B", "2"))), (5, (("Include", "other.conf"),))]
     with pytest.raises(ConfigurationError, match=r"^other\.conf: line 1: "):
         [*numbered_lines("slurm.conf", "what", "other.conf")]
+
+
+@pytest.mark.parametrize(
+    ("conf", "pairs"),
+    [
+        ("NodeName=n CPUs=96 Procs=48\n", {"CPUs": "96"}),
+        ("NodeName=n Procs=48 CPUs=96\n", {"CPUs": "96"}),
+        ("NodeName=DEFAULT CPUs=96\nNodeName=n Procs=48\n", {"CPUs": "96"}),
+        ("NodeName=DEFAULT Procs=96\nNodeName=n Procs=48\n", {"Procs": "48"}),
+        ("NodeName=n Feature=a Features=b\n", {"Feature": "a"}),
+        ("NodeName=DEFAULT Feature=a\nNodeName=n Features=b\n", {"Features": "b"}),
+        ("NodeName=DEFAULT Feature=a\nNodeName=DEFAULT Features=b\nNodeName=n\n", {"Feature": "a"}),
+        ("NodeName=n Sockets=1 SocketsPerBoard=2\n", {"SocketsPerBoard": "2"}),
+        ("NodeName=DEFAULT SocketsPerBoard=2\nNodeName=n Sockets=1\n", {"SocketsPerBoard": "2"}),
+        ("PartitionName=n Shared=YES OverSubscribe=NO\n", {"OverSubscribe": "NO"}),
+        ("PartitionName=DEFAULT OverSubscribe=NO\nPartitionName=n Shared=YES\n", {"OverSubscribe": "NO"}),
+        ("PartitionName=n Priority=3 PriorityTier=7 PriorityJobFactor=9\n", {"Priority": "3"}),
+        ("PartitionName=DEFAULT Priority=3\nPartitionName=n PriorityTier=7\n", {"Priority": "3"}),
+    ],
+)
+def test_of_two_names_slurm_reads_one(conf: str, pairs: dict[str, str]) -> None:
+    """Each as slurmctld 24.11 shows it; the order is the same from 22.05 to 26.05."""
+    found = read({"slurm.conf": conf})
+    assert dict({**found.nodes, **found.partitions}["n"]) == pairs
+
+
+def test_of_two_names_in_gres_conf_slurm_reads_one() -> None:
+    text = "NodeName=n Name=gpu CPUs=0-7 Cores=8-15 Files=/dev/a File=/dev/b Links=0,-1 Link=-1,0\n"
+    assert read({"gres.conf": text}).gres == {"n": ("Name=gpu Cores=8-15 File=/dev/b Link=-1,0",)}

@@ -21,34 +21,39 @@ ACCOUNTING = {
     "users": [{"name": "alice", "DefaultAccount": "vision"}],
 }
 
-ADDED: dict[str, dict[str, Any]] = {
-    "registry": {"registry": "login1"},
-    "users": PEOPLE,
-    "people": {"people": "directory"},
-    "storage": {
-        "storage": [
-            {"path": "/srv/homes", "type": "nfs", "server": "head", "homes": True},
-            {"path": "/srv/scratch", "type": "tmpfs", "hosts": "compute", "scratch": True},
-        ]
-    },
-    "accounting": {"accounting": ACCOUNTING},
-    "access": {**PEOPLE, "access": {"administrators": ["ops", "admin"], "between_nodes": "host_based"}},
-    "backup": {"backup": {"target": "/srv/backup"}},
-    "mail": {"mail": {"relay": "login1", "sender": "slurm@cluster.example"}},
-    "monitoring": {"monitoring": {"host": "login1", "users_and_accounts": True}},
-    "report": {"report": "login1"},
-    "rest": {"rest": {"host": "login1"}},
-    "prologs": {"prologs": SCRIPT},
-    "epilogs": {"epilogs": SCRIPT},
-    "private_tmp": {"private_tmp": "/srv/jobs"},
-    "profile": {"profile": "strict"},
-    "firewall": {"firewall": {"ssh": ["10.213.7.1"]}},
-    "slurm_conf": {"slurm_conf": {"KillWait": 44}},
-    "cgroup_conf": {"cgroup_conf": {"ConstrainSwapSpace": True}},
-    "slurm_files": {"slurm_files": {"job_submit.lua": "return slurm.SUCCESS\n"}},
-    "plugstack": {"plugstack": [{"plugin": "/usr/local/lib/site.so"}]},
-}
-"""The keys that go with a key, by its name. `people` excludes `users`."""
+
+def added_keys(head: str, login: str, nodes: str) -> dict[str, dict[str, Any]]:
+    """The keys that go with a key, by its name, for a cluster with these hosts. `people` excludes `users`."""
+    return {
+        "registry": {"registry": login},
+        "users": PEOPLE,
+        "people": {"people": "directory"},
+        "storage": {
+            "storage": [
+                {"path": "/srv/homes", "type": "nfs", "server": head, "homes": True},
+                {"path": "/srv/scratch", "type": "tmpfs", "hosts": nodes, "scratch": True},
+            ]
+        },
+        "accounting": {"accounting": ACCOUNTING},
+        "access": {**PEOPLE, "access": {"administrators": ["ops", "admin"], "between_nodes": "host_based"}},
+        "backup": {"backup": {"target": "/srv/backup"}},
+        "mail": {"mail": {"relay": login, "sender": "slurm@cluster.example"}},
+        "monitoring": {"monitoring": {"host": login, "users_and_accounts": True}},
+        "report": {"report": login},
+        "rest": {"rest": {"host": login}},
+        "prologs": {"prologs": SCRIPT},
+        "epilogs": {"epilogs": SCRIPT},
+        "private_tmp": {"private_tmp": "/srv/jobs"},
+        "profile": {"profile": "strict"},
+        "firewall": {"firewall": {"ssh": ["10.213.7.1"]}},
+        "slurm_conf": {"slurm_conf": {"KillWait": 44}},
+        "cgroup_conf": {"cgroup_conf": {"ConstrainSwapSpace": True}},
+        "slurm_files": {"slurm_files": {"job_submit.lua": "return slurm.SUCCESS\n"}},
+        "plugstack": {"plugstack": [{"plugin": "/usr/local/lib/site.so"}]},
+    }
+
+
+ADDED = added_keys("head", "login1", "compute")
 
 VARIABLES = {
     "registry_tls": False,
