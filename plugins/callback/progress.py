@@ -259,6 +259,7 @@ class CallbackModule(Default):
     def v2_runner_on_ok(self, result: Any) -> None:
         """A host has ended a task well."""
         found, (key, _name) = dict(result.result), self._task(result.task)
+        host, changed = result.host.get_name(), bool(found.get("changed"))  # which a debug loses when it is shown
         if self.verbose:
             super().v2_runner_on_ok(result)
         else:
@@ -266,7 +267,6 @@ class CallbackModule(Default):
             if found.get("_ansible_verbose_always") and not found.get("_ansible_verbose_override"):
                 self._say(result, found)
         ran = not isinstance(result.task, TaskInclude)
-        host, changed = result.host.get_name(), bool(found.get("changed"))
         self._show(self.report.end_task(key, host, time.monotonic(), ran=ran, changed=changed))
 
     @guarded

@@ -279,6 +279,18 @@ module.exit_json(changed=False)
     assert same(run.stdout).startswith("ok TIME 3 of 3 Play\n")
 
 
+def test_what_a_check_can_only_tell_is_a_change(runs: Runs) -> None:
+    """A role without its packages, which the run would install (roles/slurm/tasks/foretell.yml)."""
+    play = task("debug", {"msg": "the run starts it"})
+    play["tasks"][0]["changed_when"] = True
+    run = runs.run([play], "--check")
+    assert [line for line in same(run.stdout).split("\n") if line][-3:] == [
+        "changes TIME 3 of 3 Play: h[1-3]",
+        "Would change 3 of 3 hosts (TIME):",
+        "    Play  h[1-3]",
+    ]
+
+
 def test_a_check_shows_each_diff_once(runs: Runs) -> None:
     """A program of the collection has one line, a setting its diff."""
     name = runs.directory / "health"

@@ -83,6 +83,12 @@ def lacks_package(host: RunHost) -> bool:
     return not has_package(host, *source(host).packages["slurmdbd"])
 
 
+def is_installed_later(host: RunHost) -> bool:
+    """Whether this run installs slurmdbd on the database host, so that check mode has no accounts to compare."""
+    database = host.of(host["slurm_database"]) if host["slurm_database"] else None
+    return database is not None and database.answer() is not None and lacks_package(database)
+
+
 def default_values(host: RunHost, release: str = "") -> dict[str, Any]:
     """Parameters of slurmdbd.conf, which a site's own slurmdbd_conf overrides; release: as of conf()."""
     return defaults.values(defaults.SLURMDBD, defaults.target(host, release, platform(host)))

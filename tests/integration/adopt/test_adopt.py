@@ -78,7 +78,7 @@ def in_force(lab: Lab) -> list[str]:
     return [
         *(" ".join(re.findall(kept, line)) for line in sorted(nodes)),
         *partitions,
-        *(line for line in settings if not line.startswith("SlurmctldParameters")),
+        *(line.replace("//", "/").rstrip("/") for line in settings if not line.startswith("SlurmctldParameters")),
     ]
 
 
