@@ -134,9 +134,16 @@ def _translate_node(
         if name:
             others[name] = plain_value(text)
     for key, what in [*core_specialization.problems(others, machine)]:
-        if key in others:
+        place = source.find_place(line, key)
+        if (
+            key == "CoreSpecCount"
+            and "CPUSpecList" not in others
+            and machine["sockets"] * machine["cores_per_socket"] > 1
+        ):
+            others[key] = 1
+            source.add_comment(CHANGED, place, key, f"Slurm uses 1: {what}", "NodeName", subject)
+        elif key in others:
             del others[key]
-            place = source.find_place(line, key)
             source.add_comment(LEFT_OUT, place, key, f"Slurm ignores it: {what}", "NodeName", subject)
     return machine, others
 

@@ -190,7 +190,12 @@ PURPOSES: dict[str, Purpose] = {
     ),
     # Files that daemons write, slurmd as root.
     "log": Purpose(
-        _ANY, "an absolute path", "/var/log/slurm/slurmctld.log", parts=2, below=_LOGS, itself=("/dev/null",)
+        _ANY,
+        "an absolute path",
+        "/var/log/slurm/slurmctld.log",
+        parts=2,
+        below=(*_LOGS, *_SPOOL),
+        itself=("/dev/null",),
     ),
     "pid": Purpose(
         _ANY, "an absolute path", "/run/slurmctld.pid", parts=2, below=(*_SPOOL, "/run", "/var/run"), kept=_RUN

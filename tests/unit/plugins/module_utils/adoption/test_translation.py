@@ -282,6 +282,18 @@ def test_a_value_of_the_collection_is_a_difference() -> None:
             "NodeName=m1 MemSpecLimit: 9 -> nothing: slurm.conf:5: Slurm ignores it",
         ),
         (
+            "NodeName=m1 RealMemory=9 CPUs=4 CoreSpecCount=8\n",
+            "24.11.5",
+            "slurm.conf:5: NodeName=m1 CoreSpecCount: changed: Slurm uses 1: found 8, allowed: a number below 4",
+            "NodeName=m1 CoreSpecCount: 8 -> 1: slurm.conf:5: Slurm uses 1",
+        ),
+        (
+            "NodeName=m1 RealMemory=9 CPUs=4 CoreSpecCount=2 CPUSpecList=0-1\n",
+            "24.11.5",
+            "slurm.conf:5: NodeName=m1 CoreSpecCount: left out: Slurm ignores it: Slurm ignores it where CPUSpecList ",
+            "NodeName=m1 CoreSpecCount: 2 -> nothing: slurm.conf:5: Slurm ignores it",
+        ),
+        (
             "NodeName=m1 RealMemory=9 Gres=gpu:2\n",
             "24.11.5",
             "slurm.conf: GresTypes: changed: gpu of the nodes is added, which Slurm has ignored",
