@@ -132,15 +132,15 @@ def find_drift(files: Files, config: str, version: str, conf: str) -> list[str]:
         config: the output of `scontrol show config`; empty if slurmctld did not answer.
         conf: path of slurm.conf, or empty.
     """
-    show = ["scontrol", "--all", "--oneliner", "show"]
-    answers = [run(command, conf=conf) for command in ([*show, "--future", "node"], [*show, "partition"]) if config]
-    if not answers or any(answer.status for answer in answers):
+    nodes = run(["scontrol", "--all", "--future", "--oneliner", "show", "node"], conf=conf)
+    partitions = run(["scontrol", "--all", "--oneliner", "show", "partition"], conf=conf)
+    if not config or nodes.status or partitions.status:
         return []
     try:
         says = configuration_of({name: source_lines(files, name) for name in TRANSLATED})
     except SourceError:  # which the control host names
         return []
-    return differences(says, config, *(answer.output for answer in answers), version=version)
+    return differences(says, config, nodes.output, partitions.output, version)
 
 
 def of_slurmctld(conf: str) -> FoundConfiguration:

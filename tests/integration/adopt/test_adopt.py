@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import read
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
 from documents import commands, run_as_typed
 from lab import Lab, Run
 
@@ -170,7 +172,65 @@ def test_the_cluster_file_says_what_was_found(copied: Lab) -> None:
     key = copied.inventory.parent / "secrets/lab-one/munge.key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert key.read_bytes() == copied.script("ad-head", "cat /etc/munge/munge.key", b"")
-    assert "# slurm.conf:36: AccountingStorageType: kept" in copied.inventory.read_text()
+    assert "AccountingStorageType: kept" in text
+    for line in (
+        "nodes.conf:3: NodeName=ad-n1 Procs: left out: Slurm uses CPUs",
+        "nodes.conf:3: NodeName=ad-n1 Features: left out: Slurm uses Feature",
+        "partitions-lab-one.conf:2: PartitionName=work Shared: left out: Slurm uses OverSubscribe",
+        "partitions-lab-one.conf:2: PartitionName=work PriorityTier: left out: Slurm uses Priority",
+        "slurm.conf: SlurmdSpoolDir: kept: StateSaveLocation is the same directory",
+    ):
+        assert f"# {line}" in text
+    assert cluster["slurm_conf"]["StateSaveLocation"] == "/var/spool/slurm"
+    # slurmctld has the same reading.
+    assert "in force is something else" not in text
+
+
+NAMES = """NodeName=DEFAULT Port=1 RealMemory=1000
+NodeName=a1 CPUs=96 Sockets=2 CoresPerSocket=24 ThreadsPerCore=2 Procs=48 Feature=d Features=e NodeAddr=127.0.0.1
+NodeName=a2 Procs=48 Sockets=2 CoresPerSocket=24 ThreadsPerCore=2 CPUs=96 NodeAddr=127.0.0.1
+NodeName=DEFAULT CPUs=96 Sockets=2 CoresPerSocket=24 ThreadsPerCore=2 Feature=f
+NodeName=a3 Procs=48 NodeAddr=127.0.0.1
+NodeName=DEFAULT Features=g
+NodeName=a4 NodeAddr=127.0.0.1
+NodeName=a5 Features=h NodeAddr=127.0.0.1
+NodeName=a6 Sockets=1 SocketsPerBoard=2 NodeAddr=127.0.0.1
+PartitionName=DEFAULT OverSubscribe=NO Priority=3
+PartitionName=p1 Nodes=a1 Shared=FORCE:2 PriorityTier=7 PriorityJobFactor=9
+PartitionName=p2 Nodes=a2 DefMemPerCPU=10 DefMemPerNode=20
+"""
+SECOND = """set -eu
+d=$(mktemp -d); trap 'rm -rf "$d"' EXIT
+cat >"$d/slurm.conf" <<END
+ClusterName=names
+SlurmctldHost=$(hostname)
+SlurmctldPort=17817
+SlurmctldPidFile=$d/pid
+SlurmUser=root
+StateSaveLocation=$d
+SelectType=select/cons_tres
+END
+cat >>"$d/slurm.conf"
+export SLURM_CONF="$d/slurm.conf"
+timeout 60 slurmctld -D -c >"$d/log" 2>&1 </dev/null & daemon=$!
+for _ in $(seq 100); do timeout 5 scontrol show config >"$d/config" 2>/dev/null && break; sleep 0.5; done
+for part in "$d/slurm.conf" "$d/config"; do cat "$part"; printf '\\0'; done
+timeout 9 scontrol --all --future --oneliner show node 2>/dev/null; printf '\\0'
+timeout 9 scontrol --all --oneliner show partition 2>/dev/null
+kill $daemon; wait $daemon || true
+"""
+"""A second slurmctld with lines of its standard input: its file and what it shows, apart by null bytes."""
+
+
+def test_of_two_names_slurmctld_reads_the_one_that_the_collection_reads(copied: Lab) -> None:
+    conf, config, nodes, partitions = copied.script("ad-head", SECOND, NAMES.encode()).decode().split("\0")
+    says = read({"slurm.conf": conf})
+    assert len(says.nodes) == 6
+    assert differences(says, config, nodes, partitions, "24.11.5") == []
+    other = read({"slurm.conf": conf.replace(" CPUs=96", "")})
+    assert "NodeName=a[1-3] CPUs: the file has 48, slurmctld 96" in differences(
+        other, config, nodes, partitions, "24.11.5"
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,6 +285,8 @@ def test_what_is_there_stays(copied: Lab, tmp_path: Path) -> None:
     assert not (tmp_path / "lab-one.cluster.yml").exists()
     lost = adopt(("ad-n1",), tmp_path)
     assert "slurmctld runs on none of these hosts" in str(lost.failed["localhost"])
+    away = adopt(("ad-n1", "ad-away"), tmp_path)
+    assert "ad-away was not read: unreachable: " in str(away.failed["localhost"])
     wrong = adopt(COPIED, tmp_path, "--extra-vars=adopt_controler=ad-n1")
     assert "adopt_controler: unknown variable, did you mean 'adopt_controller'?" in str(wrong.failed["localhost"])
 
