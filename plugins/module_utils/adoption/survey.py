@@ -141,7 +141,10 @@ def adopted(
         *_name_other_controllers(cluster, controller, hosts_found),
         *_name_unread_files(hosts_found),
         *_name_unread_accounts(cluster, accounting),
-        *(f"in force is something else, which a change by site.yml ends: {line}" for line in answer["drift"]),
+        *(
+            f"slurmctld has something else in force than its files say, until it reads them again: {line}"
+            for line in answer["drift"]
+        ),
         *(f"accounting: left out, and no run changes it: {line}" for line in accounting.get("left_out") or ()),
     ]
     return {

@@ -183,7 +183,7 @@ def test_the_cluster_file_says_what_was_found(copied: Lab) -> None:
         assert f"# {line}" in text
     assert cluster["slurm_conf"]["StateSaveLocation"] == "/var/spool/slurm"
     # slurmctld has the same reading.
-    assert "in force is something else" not in text
+    assert "slurmctld has something else in force" not in text
 
 
 NAMES = """NodeName=DEFAULT Port=1 RealMemory=1000

@@ -220,5 +220,5 @@ def test_what_slurmctld_reads_otherwise_is_named() -> None:
     line = "NodeName=n1 CPUs: the file has 48, slurmctld 96"
     found, agrees = (found_of(cluster(drift=drift))["remarks"] for drift in ([line], []))
     assert [remark for remark in found if remark not in agrees] == [
-        f"in force is something else, which a change by site.yml ends: {line}"
+        f"slurmctld has something else in force than its files say, until it reads them again: {line}"
     ]
