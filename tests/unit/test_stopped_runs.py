@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from standing_hosts import Hosts, honest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF
+from standing_hosts import HARDWARE, Hosts, honest
 
 # Scenario guide installs a cluster of three hosts with the newest ansible-core.
 pytestmark = pytest.mark.once
@@ -278,3 +279,43 @@ def test_a_host_with_another_clock_is_refused(tmp_path: Path) -> None:
         ("n2", "ahead of", "head"),
         ("n3", "behind", "head"),
     ]
+
+
+@pytest.mark.parametrize("refused", ["the configuration", "the hardware"])
+def test_a_run_that_was_only_refused_releases_the_run_lock(tmp_path: Path, refused: str) -> None:
+    """Otherwise a run from another control host, or another container of AWX, would believe that it goes on."""
+    hosts = standing(["head", "n1", "n2", "n3"], files={KEPT_CONF: "0" * 64})
+    if refused == "the configuration":
+        hosts["head"]["slurm_config"] = {"failed": True, "msg": "jobs would end"}
+    else:
+        hosts["n2"]["slurm_host_facts"]["ansible_facts"]["slurm_hardware"] = {**HARDWARE, "real_memory": 10}
+    there = Hosts(tmp_path / "site", cluster(), hosts)
+    run = there.run("gpucluster.slurm.site", "--skip-tags", "mig")
+    assert run.returncode != 0
+    assert not any(there.asked(name, "slurm_packages") for name in hosts), run.stdout
+    assert any('"state": "ended"' in there.asked(name, "slurm_run") for name in hosts), run.stdout
+
+
+CHECKS = {
+    "plan": 2,
+    "node_files": 1,
+    "registration": 1,
+    "people_check": 2,
+    "rotation_plan": 1,
+    "upgrade_plan": 3,
+    "restore": 2,
+}
+"""Stages between the run lock and the first change, with the number of plays that refuse."""
+
+
+@pytest.mark.parametrize("stage", CHECKS)
+def test_each_check_below_the_run_lock_releases_it(stage: str) -> None:
+    plays = yaml.safe_load((LOOK.parent / f"{stage}.yml").read_text())
+    releases = [
+        role
+        for play in plays
+        for task in play["tasks"]
+        for last in task.get("always", ())
+        if (role := last["ansible.builtin.import_role"]["tasks_from"]) == "release_after_refusal"
+    ]
+    assert len(releases) == CHECKS[stage]
