@@ -12,7 +12,14 @@ from typing import Any
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import KEY, message, short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
+    KEY,
+    OR_TEXT,
+    READ_AS,
+    message,
+    short,
+    shown,
+)
 
 DEPTH = 32
 """How deep the values of a file may be nested; libyaml ends the process at some ten thousands."""
@@ -64,7 +71,7 @@ def read(file: str, text: bytes) -> Document:
             nodes.measure(root, "")
         if nodes.refused:
             raise ModelError(nodes.refused)
-        return Document(file, loader.construct_document(root) if root else None, nodes.problems)
+        return Document(file, loader.construct_document(root) if root else None, nodes.problems, nodes.texts)
     except yaml.YAMLError as error:
         raise ModelError([f"{file}: {_unreadable(error, text)}"]) from None
     finally:
@@ -103,6 +110,8 @@ class _Nodes:
         self.problems: list[tuple[str, str]] = []
         """Mistakes that YAML accepts, as (key, problem): keys that are given twice, of which YAML uses the last, and
         values that are others than their text (1:00:00 is 3600, 010 is 8, OFF is false)."""
+        self.texts: dict[str, str] = {}
+        """The texts of booleans, and of the values among `problems`, by key."""
         self.refused: list[str] = []
         """Values that YAML does not accept, a message for each."""
         self._sizes: dict[int, tuple[int, int]] = {}
@@ -179,9 +188,12 @@ class _Nodes:
         if isinstance(value, float) and not isfinite(value):
             what = f"found {shown(node.value)}, allowed: a number, or a text in quotes"
             self.refused.append(self._message(node, key, what))
-        elif not _is_as_written(node.value, value, is_key=is_key):
+            return
+        if not is_key and (isinstance(value, bool) or not _is_as_written(node.value, value, is_key=False)):
+            self.texts[key] = node.value
+        if not _is_as_written(node.value, value, is_key=is_key):
             what = _name_value(node.value, value, is_key=is_key)
-            self.problems.append((key, f"found {node.value}, which YAML reads as {what}"))
+            self.problems.append((key, f"found {node.value}{READ_AS}{what}"))
 
     def _message(self, node: yaml.Node, key: str, what: str) -> str:
         """The message of a problem with a node."""
@@ -206,7 +218,7 @@ def _name_value(text: str, value: Any, *, is_key: bool) -> str:
         return f"the date {value.isoformat()}: write it in quotes"
     if value is None or isinstance(value, bool):
         name = "null" if value is None else str(value).lower()
-        return f"{name}: write {'it' if is_key else f'{name}, or a text'} in quotes"
+        return f"{name}: write {'it in quotes' if is_key else f'{name}{OR_TEXT}'}"
     if ":" in text:
         return "a number to the base 60: write it in quotes"
-    return f"the number {value}: write {value}, or a text in quotes"
+    return f"the number {value}: write {value}{OR_TEXT}"

@@ -9,7 +9,7 @@ All problems of a file are reported at once, so that all can be corrected togeth
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from posixpath import normpath
 from typing import Any
@@ -48,7 +48,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory
     OF_SLURMDBD,
     directory_error,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, short, shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
+    AS_BOOLEAN,
+    KEY,
+    OR_TEXT,
+    READ_AS,
+    limited,
+    short,
+    shown,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
 SHARED_NUMBERS = ("slurm_job_user_id", "slurm_secret_max_age", "slurm_user_id")
@@ -72,6 +80,8 @@ class Document:
     data: Any
     problems: list[tuple[str, str]] = field(default_factory=list)
     """Its problems as YAML, as (key, problem)."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """What is written where YAML reads a boolean, or another value than is written, by key."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +163,70 @@ def load(
     firewall_plans.check_hosts(checker, parts.firewall, addressed, hosts, hosts)
     untouched = _untouched(checker, file.get("unmanaged", ""), parts)
     if problems:
-        raise ModelError(problems)
+        others = (measured, people_files, scripts)
+        raise ModelError(_with_good_remedies(document, problems, lambda texts: load(texts, *others)))
     return _resolve_file(_ValidFile(file, parts, machines, listed.variable, untouched, mounts, addressed))
+
+
+def _with_good_remedies(document: Document, problems: list[str], check: Callable[[Document], object]) -> list[str]:
+    """The problems, with those remedies alone that the check accepts.
+
+    Where YAML has read a boolean, or another value than is written, a message offers the value, a text in quotes, or
+    both. Whether the text is right, the check of a document with it tells.
+    """
+    twice = tuple(what for _key, what in document.problems if READ_AS not in what)
+    judged = _by_key(document.file, [problem for problem in problems if not problem.endswith(twice)])
+    places = {short(key, KEY): key for key in document.texts}
+    wrong = {
+        place: lines
+        for place, lines in judged.items()
+        if place in places and any(READ_AS in line or line.endswith(AS_BOOLEAN) for line in lines)
+    }
+    if not wrong:
+        return problems
+    texts = {places[place]: document.texts[places[place]] for place in wrong}
+    refused: list[str] = []
+    try:
+        check(Document(document.file, _with_texts(document.data, "", texts)))
+    except ModelError as error:
+        refused = error.problems
+    of_texts = _by_key(document.file, refused)
+    instead: dict[str, list[str]] = {}
+    for place, lines in wrong.items():
+        instead |= {line: [] for line in lines} | {lines[0]: _good_remedies(lines, of_texts.get(place, []))}
+    return [line for problem in problems for line in instead.get(problem, [problem])]
+
+
+def _good_remedies(lines: list[str], of_text: list[str]) -> list[str]:
+    """The problems of one value, and those that its text has, without a remedy that is none."""
+    of_yaml = [line for line in lines if READ_AS in line]
+    of_value = [line for line in lines if line not in of_yaml]
+    if of_text and of_yaml and (of_value or not of_yaml[0].endswith(OR_TEXT)):
+        return of_text
+    if of_text:
+        return [line.removesuffix(OR_TEXT).removesuffix(f"; {AS_BOOLEAN}") for line in lines]
+    if of_yaml and of_value:
+        return [f"{line.rpartition(': write ')[0]}: write it in quotes" for line in of_yaml]
+    return lines
+
+
+def _by_key(file: str, problems: Iterable[str]) -> dict[str, list[str]]:
+    """The problems of a file by key, as messages name it."""
+    found: dict[str, list[str]] = {}
+    for problem in problems:
+        found.setdefault(problem.removeprefix(f"{file}: ").partition(": ")[0], []).append(problem)
+    return found
+
+
+def _with_texts(data: Any, key: str, texts: Mapping[str, str]) -> Any:
+    """The content of a file with these texts, by key."""
+    if key in texts:
+        return texts[key]
+    if isinstance(data, Mapping):
+        return {name: _with_texts(value, f"{key}.{name}" if key else str(name), texts) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_with_texts(value, f"{key}[{index}]", texts) for index, value in enumerate(data)]
+    return data
 
 
 @dataclass(frozen=True)

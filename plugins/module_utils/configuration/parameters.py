@@ -58,7 +58,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
     FOREIGN,
     IGNORED,
-    KEYWORDS,
     REFUSED,
     TEXTS,
     Span,
@@ -82,6 +81,12 @@ __all__ = [
     "unread",
     "unread_files",
 ]
+
+
+ALL_EFFECTS = (REFUSED, IGNORED, FOREIGN)
+
+BOOLEANS = {"YES": ("yes", "true", "on"), "NO": ("no", "false", "off")}
+"""The texts that YAML reads as a boolean, by that of Slurm."""
 
 
 class Problem(NamedTuple):
@@ -268,9 +273,9 @@ def refused_boolean(file: str, key: str, value: str) -> str:
     value: the text of the boolean, which a parameter with any text or keyword would get in silence.
     """
     kind = FILES[file][key.lower()].value
-    allowed = "allowed: a text" if kind in TEXTS else refused_everywhere(file, key, value, (REFUSED, IGNORED, FOREIGN))
-    takes_texts = kind in TEXTS or kind.partition(" ")[0] in KEYWORDS
-    return f"{allowed}; {AS_BOOLEAN}" if allowed and takes_texts else allowed
+    allowed = "allowed: a text" if kind in TEXTS else refused_everywhere(file, key, value, ALL_EFFECTS)
+    is_meant = kind in TEXTS or any(not refused_everywhere(file, key, text, ALL_EFFECTS) for text in BOOLEANS[value])
+    return f"{allowed}; {AS_BOOLEAN}" if allowed and is_meant else allowed
 
 
 def unread_files(names: Iterable[str], version: str) -> list[Problem]:

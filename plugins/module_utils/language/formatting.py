@@ -24,6 +24,12 @@ PROBLEMS = 100
 AS_BOOLEAN = "YAML reads it as a boolean, so write it in quotes"
 """How to write a text such as `no`."""
 
+READ_AS = ", which YAML reads as "
+"""Before another value than is written."""
+
+OR_TEXT = ", or a text in quotes"
+"""The second way to write a value that YAML reads as another one than its text."""
+
 # Controls except tab and newline, changes of the direction of writing, other ends of lines, half characters.
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 

@@ -680,28 +680,43 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "slurm_conf: a boolean in the place of a keyword or a number": (
         changed(
             partitions=[{"name": "long", "nodes": "ALL", "PreemptMode": False, "OverSubscribe": False, "Hidden": True}],
-            slurm_conf={"PreemptMode": False, "SelectType": True, "JobRequeue": True, "PriorityFavorSmall": True},
+            slurm_conf={"SelectType": True, "JobRequeue": True, "PriorityFavorSmall": True},
             cgroup_conf={"CgroupPlugin": False},
         ),
         [
             "slurm_conf.JobRequeue: found True, allowed: a whole number from 0 to 65535, or UNLIMITED",
-            "slurm_conf.PreemptMode: found False, 'NO' is unknown, allowed: cancel, cluster, gang, off, on, "
-            "priority, requeue, suspend, within; YAML reads it as a boolean, so write it in quotes",
-            "slurm_conf.SelectType: found True, Slurm does not come with 'YES', allowed: cons_tres, linear; "
-            "YAML reads it as a boolean, so write it in quotes",
+            "slurm_conf.SelectType: found True, Slurm does not come with 'YES', allowed: cons_tres, linear",
             "partitions[0].PreemptMode: found False, 'NO' is unknown, allowed: cancel, cluster, gang, off, on, "
             "priority, requeue, suspend, within; YAML reads it as a boolean, so write it in quotes",
             "cgroup_conf.CgroupPlugin: found False, Slurm does not come with 'NO', allowed: autodetect, disabled, v1, "
-            "v2; YAML reads it as a boolean, so write it in quotes",
+            "v2",
         ],
     ),
     "a boolean whose text Slurm reads as a keyword": (
         GUIDE.replace('MaxTime: "2-00:00:00"', "PreemptMode: OFF"),
+        ["partitions[1].PreemptMode: found OFF, which YAML reads as false: write it in quotes"],
+    ),
+    "a boolean, where neither it nor its text is right": (
+        GUIDE.replace('MaxTime: "2-00:00:00"', "MaxTime: OFF"),
         [
-            "partitions[1].PreemptMode: found OFF, which YAML reads as false: write false, or a text in quotes",
-            "partitions[1].PreemptMode: found False, 'NO' is unknown, allowed: cancel, cluster, gang, off, on, "
-            "priority, requeue, suspend, within; YAML reads it as a boolean, so write it in quotes",
+            "partitions[1].MaxTime: found 'OFF', allowed: minutes, minutes:seconds, hours:minutes:seconds, days-hours "
+            "and so on, or UNLIMITED"
         ],
+    ),
+    "a boolean as it is written, where its text is as wrong": (
+        changed(slurm_conf={"PreemptMode": False}),
+        [
+            "slurm_conf.PreemptMode: found False, 'NO' is unknown, allowed: cancel, cluster, gang, off, on, "
+            "priority, requeue, suspend, within"
+        ],
+    ),
+    "a boolean, where its text is wrong": (
+        GUIDE.replace('MaxTime: "2-00:00:00"', "Hidden: OFF"),
+        ["partitions[1].Hidden: found OFF, which YAML reads as false: write false"],
+    ),
+    "a number, where its text is as right": (
+        GUIDE.replace('MaxTime: "2-00:00:00"', "MaxNodes: 010"),
+        ["partitions[1].MaxNodes: found 010, which YAML reads as the number 8: write 8, or a text in quotes"],
     ),
     "numbers that Slurm cannot keep": (
         hardware(
@@ -827,6 +842,10 @@ FILE_ONLY = {
     "key twice": "Ansible warns of it by itself",
     "time as number": "a variable has the number alone",
     "a boolean whose text Slurm reads as a keyword": "a variable has the boolean alone",
+    "a boolean, where neither it nor its text is right": "a variable has the value alone",
+    "a boolean as it is written, where its text is as wrong": "a variable has the value alone",
+    "a boolean, where its text is wrong": "a variable has the value alone",
+    "a number, where its text is as right": "a variable has the value alone",
     "bad hostlist": "slurm_controllers are names of hosts",
     "template": "Ansible evaluates variables",
     "one group for two names": "the groups are made by the plugin",
@@ -899,6 +918,14 @@ def test_wrong_variables_are_checked_as_a_wrong_file(case: str) -> None:
     text, expected = WRONG[case]
     assert model_errors(variables_of(text), ["head", "login1"]) == [
         in_variables(problem) for problem in expected if problem not in IN_A_FILE
+    ]
+
+
+def test_a_variable_does_not_say_how_its_boolean_was_written() -> None:
+    """It may have been `off`."""
+    assert model_errors(variables_of(changed(slurm_conf={"PreemptMode": False})), ["head", "login1"]) == [
+        "slurm_conf.PreemptMode: found False, 'NO' is unknown, allowed: cancel, cluster, gang, off, on, "
+        "priority, requeue, suspend, within; YAML reads it as a boolean, so write it in quotes"
     ]
 
 
