@@ -393,6 +393,12 @@ ansible_facts:
           type: dict
           returned: always
           sample: {/var/lib/mysql: 69618}
+        read_only:
+          description: The directories in which the roles write, and whose file systems are read-only.
+          type: list
+          elements: str
+          returned: always
+          sample: [/usr]
         other_addresses:
           description:
             - With O(part) of C(/etc/hosts), the first IPv4 address of each name in the other lines of the file.

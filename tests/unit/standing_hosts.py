@@ -93,6 +93,7 @@ def honest(name: str) -> dict[str, Any]:
         "paths": {},
         "directories": {"differ": {}, "refused": []},
         "free_mib": {},
+        "read_only": [],
         "other_addresses": {},
         "files": {},
         "programs": {},

@@ -38,6 +38,7 @@ def objections(host: RunHost) -> list[str]:
         *_hosts_file(host),
         *_cloud_init(host),
         *_directories(host),
+        *_read_only(host),
         *_full_disks(host),
     ]
 
@@ -139,6 +140,16 @@ def _directories(host: RunHost) -> Iterator[str]:
         )
     elif found["refused"]:
         yield "; ".join(found["refused"])
+
+
+def _read_only(host: RunHost) -> Iterator[str]:
+    found = host.facts["read_only"]
+    if found:
+        yield (
+            f"{', '.join(found)}: the file system is read-only, and the run writes there; after an error of the disk "
+            "(dmesg shows it) replace the disk, otherwise make it writable (mount -o remount,rw), or change a node "
+            "with a read-only root by its image (the playbook gpucluster.slurm.image)"
+        )
 
 
 def _full_disks(host: RunHost) -> Iterator[str]:

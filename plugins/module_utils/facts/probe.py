@@ -102,6 +102,9 @@ UPDATE_LISTS = ("apt-get", "--quiet=2", "update")
 NONE = "(none)"
 """How apt-cache shows that there is no version."""
 
+WRITTEN = ("/etc", "/usr", "/usr/local", "/var/lib", "/var/log")
+"""Directories in which each run of site.yml may write."""
+
 TIMEOUT = 20
 """The time limit for programs, which may be on a file system that does not answer."""
 
@@ -280,6 +283,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "paths": dict(_owners(tree, questions.paths)),
         "directories": directories(questions.directories),
         "free_mib": _free(run, questions.free),
+        "read_only": _read_only(tree),
         "files": _collect(questions.files, partial(_file_checksum, tree)),
         "programs": _programs(tree, questions.programs),
         "scripts": _scripts(questions.scripts),
@@ -333,6 +337,21 @@ def _slurm_package(tree: Tree, questions: Questions, version: str, policy: Mappi
 def _free(run: Command, names: Sequence[str]) -> dict[str, int]:
     """The room in directories."""
     return free_mib(run([*DF, *names])) if names else {}
+
+
+def _read_only(tree: Tree) -> list[str]:
+    """The directories of WRITTEN on a file system that cannot be written, without those in another one of them."""
+
+    def find() -> list[str]:
+        """Those that there are."""
+        there = [name for name in WRITTEN if tree.exists(name)]
+        return [name for name in there if os.statvfs(tree.path(name)).f_flag & os.ST_RDONLY]
+
+    try:
+        found: list[str] = call_with_timeout(find, TIMEOUT)
+    except TimeoutCallError:
+        return []
+    return [name for name in found if os.path.dirname(name) not in found]
 
 
 def _backup(tree: Tree, hours: int) -> str:

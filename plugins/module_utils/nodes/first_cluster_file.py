@@ -231,6 +231,8 @@ def ip_version(text: str) -> int | None:
 
 def _check_room(host: _Candidate, facts: Mapping[str, Any]) -> None:
     """The room in the directories in which a cluster writes."""
+    if facts["read_only"]:
+        host.reasons.append(f"{', '.join(facts['read_only'])}: the file system is read-only")
     free = facts["free_mib"]
     if not free:
         host.cells["free"] = "?"

@@ -217,6 +217,7 @@ class HostFact(TypedDict):
     people: ChecksumOrEmpty
     directory: DirectoryUsers
     free_mib: dict[Path, Mib]
+    read_only: list[Path]
     files: dict[Path, Checksum]
     programs: dict[Annotated[str, Pattern(r"/?[A-Za-z0-9+._/@%:~,*?!\[\]-]+")], Sentence]
     scripts: dict[Annotated[str, Pattern(r"[a-z_]+(: |\.)[A-Za-z0-9._-]+")], Sentence]

@@ -159,6 +159,7 @@ def test_own_files_of_a_node_are_read_where_slurmd_reads_them(clusters: dict[str
         ({"other_addresses": {"head": "127.0.1.1"}}, "/etc/hosts has a line 127.0.1.1 head, and in this cluster"),
         ({"directories": {"differ": {}, "refused": ["a", "b"]}}, "a; b"),
         ({"free_mib": {"/var/log/slurm": 63, "/x": 64}}, "in /var/log/slurm 63 MiB are free, allowed: 64 or more"),
+        ({"read_only": ["/etc", "/usr"]}, "/etc, /usr: the file system is read-only, and the run writes there"),
     ],
 )
 def test_unsuitable_hosts_are_told_why(facts: dict[str, Any], text: str) -> None:

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -315,6 +316,20 @@ def test_lines_of_the_hosts_file_that_are_not_the_clusters(tmp_path: Path) -> No
         "n5": "10.0.0.8",
     }
     assert gather(host(tmp_path, etc__other=text), Questions(part=("/etc/other", "# {mark}")))["other_addresses"] == {}
+
+
+def test_file_systems_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an error of the disk, or where only a part of the root is an overlay in memory."""
+    tree = host(tmp_path, etc__hosts="", usr__local__bin__x="", var__lib__dpkg__status="")
+    wanted = {str(tmp_path / name) for name in ("usr", "usr/local")}
+    real = os.statvfs
+
+    def asked(path: str) -> Any:
+        return SimpleNamespace(f_flag=os.ST_RDONLY) if path in wanted else real(path)
+
+    assert gather(tree)["read_only"] == []
+    monkeypatch.setattr(probe.os, "statvfs", asked)
+    assert gather(tree)["read_only"] == ["/usr"]
 
 
 def test_settings_of_the_kernel(tmp_path: Path) -> None:

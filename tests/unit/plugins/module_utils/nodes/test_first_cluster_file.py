@@ -41,6 +41,7 @@ def host(
         "paths": {},
         "directories": {"differ": {}, "refused": []},
         "free_mib": {"/var/lib": 50000},
+        "read_only": [],
         **facts,
     }
     hardware = {
@@ -153,6 +154,7 @@ def test_addresses(ansible_host: str, addresses: str, expected: str | None, comm
         ({"distribution": "rocky 9.5"}, "unknown platform rocky 9.5, allowed: debian 13"),
         ({"hostname": "z"}, "its host name is z"),
         ({"free_mib": {"/var/lib": 10}}, "10 MiB are free in /var/lib"),
+        ({"read_only": ["/usr"]}, "/usr: the file system is read-only"),
         (
             {"paths": {"/etc/slurm/slurm.conf": "root:root 0644"}},
             "belongs to another cluster (there is /etc/slurm/slurm",
