@@ -65,20 +65,20 @@ def contents(state: State, account: str) -> list[Entity]:
 def in_use(state: State, unwanted: Iterable[Entity], jobs: Iterable[JobAssociation]) -> dict[Entity, list[str]]:
     """The entities that must not be removed, with the jobs that need them:
 
-    QOS, and users with all of their accounts.
+    QOS, users, and their associations with the account of the job, which is in others.
     """
     parents = parents_of(state.entities)
-    places: dict[str, list[Entity]] = {}
+    places: dict[tuple[str, str], list[Entity]] = {}
     for entity in state.entities:
         if entity.kind == "association":
-            places.setdefault(entity.name, []).append(entity)
+            places.setdefault((entity.name, entity.account), []).append(entity)
     needed: dict[Entity, list[str]] = {}
     for job in jobs:
-        needs = {Entity("qos", job.qos), Entity("user", job.user), *places.get(job.user, [])}
-        for account in [job.account, *(place.account for place in places.get(job.user, []))]:
-            while account in parents:
-                needs.add(Entity("account", account))
-                account = parents[account]
+        needs = {Entity("qos", job.qos), Entity("user", job.user), *places.get((job.user, job.account), [])}
+        account = job.account
+        while account in parents:
+            needs.add(Entity("account", account))
+            account = parents[account]
         for entity in needs:
             needed.setdefault(entity, []).append(job.number)
     return {entity: needed[entity] for entity in unwanted if entity in needed}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import in_use, kept_accounts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, JobAssociation, State
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.other_clusters import OtherClusters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import PolicyError
@@ -136,6 +137,28 @@ def test_what_is_in_use_or_not_empty_is_not_removed() -> None:
     kept = apply(database, {"accounts": ["a0"]}, check=True, purge=True)
     assert kept["kept"] == ["user u3: has jobs 7"]
     assert [change["what"] for change in kept["plan"]] == [f"user u{i}" for i in range(10) if i != 3]
+
+
+def test_a_job_keeps_what_it_has_and_no_other_account_of_its_user() -> None:
+    state = State(
+        {
+            **{Entity("account", name): {"Parent": "root"} for name in ("chem", "phys")},
+            Entity("user", "alice"): {"DefaultAccount": "phys"},
+            **{Entity("association", "alice", name): {} for name in ("chem", "phys")},
+            Entity("association", "alice", "phys", "gpu"): {},
+        }
+    )
+    kept = in_use(state, state.entities, [JobAssociation("7", "alice", "phys", "normal")])
+    assert [(entity.text, numbers) for entity, numbers in kept.items()] == [
+        ("account phys", ["7"]),
+        ("user alice", ["7"]),
+        ("user alice in phys", ["7"]),
+        ("user alice in phys, partition gpu", ["7"]),
+    ]
+    # A user who stays is in all of the accounts.
+    kept_users = {Entity("user", "alice"): "has jobs 7"}
+    accounts = [Entity("account", name) for name in ("chem", "phys")]
+    assert [entity.name for entity in kept_accounts(state, accounts, kept_users)] == ["chem", "phys"]
 
 
 def test_a_suspended_user_coordinates_no_account() -> None:
