@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,24 @@ def test_a_run_that_was_only_refused_releases_the_run_lock(tmp_path: Path, refus
     assert run.returncode != 0
     assert not any(there.asked(name, "slurm_packages") for name in hosts), run.stdout
     assert any('"state": "ended"' in there.asked(name, "slurm_run") for name in hosts), run.stdout
+
+
+def test_the_last_lines_of_a_check_count_what_the_run_would_change(tmp_path: Path) -> None:
+    """In check mode the steps of rotate_keys.yml have no hosts."""
+    key = b"k" * 1024
+    serves = {"found": [{"name": "x", "file": "/etc/slurm/slurm.conf", "by": "slurmctld"}], "daemons": []}
+    hosts = standing(["head", "n1", "n2", "n3"], files={"/etc/munge/munge.key": sha256(key).hexdigest()})
+    hosts["head"]["slurm_host_facts"]["ansible_facts"]["slurm_host"]["clusters"] = serves
+    there = Hosts(tmp_path / "site", cluster(), hosts)
+    secrets = there.directory / "secrets/x"
+    secrets.mkdir(parents=True)
+    (secrets / "munge.key").write_bytes(key)
+    (there.directory / "ansible.cfg").write_text("[defaults]\nstdout_callback = gpucluster.slurm.progress\n")
+    run = there.run("gpucluster.slurm.rotate_keys", "--check", "-e", "rotate=munge")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "munge: 4 hosts get another key" in run.stdout
+    assert "Would change 4 of 4 hosts" in run.stdout
+    assert not there.asked("head", "slurm_files")
 
 
 CHECKS = {

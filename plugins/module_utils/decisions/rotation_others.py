@@ -204,6 +204,11 @@ def groups(host: RunHost) -> list[dict[str, str]]:
     return [{"host": name, "group": f"slurm_rotates_{step}"} for step, names in found.items() for name in names]
 
 
+def would_change(host: RunHost) -> bool:
+    """Whether the run that this check foretells changes the host, also its munge key."""
+    return host.check_mode and (rotation.rotates(host, "munge") or host.name in touched(host))
+
+
 def announcement(host: RunHost) -> list[str]:
     """What each change touches, and what ends."""
     lines = {"jwt": _token_lines, "database": _database_lines, "registry": _registry_lines, "backup": _backup_lines}

@@ -74,6 +74,17 @@ def test_all_daemons_that_check_tokens_get_the_new_key_in_one_task(tmp_path: Pat
     assert file["path"] == "/etc/gpucluster-slurm/slurmctld_http.key"
 
 
+def test_a_check_foretells_the_hosts_that_change() -> None:
+    def foretold(rotate: str, **variables: Any) -> list[str]:
+        hosts = cluster(**{**WHOLE, "rotate": rotate, "ansible_check_mode": True, **variables})
+        return [name for name, host in hosts.items() if rotation_others.would_change(host)]
+
+    assert foretold("munge") == ["head", "login", "n1", "n2"]
+    assert foretold("jwt") == ["head", "login"]
+    assert foretold("database", slurm_backup={}) == ["head"]
+    assert foretold("munge", ansible_check_mode=False) == []
+
+
 def test_a_check_chooses_no_hosts() -> None:
     assert {"host": "login", "group": "slurm_rotates_rest"} in rotation_others.groups(head("jwt"))
     assert rotation_others.groups(head("jwt", ansible_check_mode=True)) == []
