@@ -297,6 +297,14 @@ def test_a_run_that_was_only_refused_releases_the_run_lock(tmp_path: Path, refus
     assert any('"state": "ended"' in there.asked(name, "slurm_run") for name in hosts), run.stdout
 
 
+def test_a_controller_that_gives_no_facts_is_not_called_away(tmp_path: Path) -> None:
+    hosts = standing(["head", "n1", "n2", "n3"])
+    hosts["head"]["slurm_host_facts"] = {"failed": True, "msg": "No space left on device"}
+    run = Hosts(tmp_path / "site", cluster(), hosts).run("gpucluster.slurm.site")
+    assert run.returncode != 0
+    assert "the controller head gave no facts (No space left on device), and the other" in " ".join(run.stdout.split())
+
+
 def test_the_last_lines_of_a_check_count_what_the_run_would_change(tmp_path: Path) -> None:
     """In check mode the steps of rotate_keys.yml have no hosts."""
     key = b"k" * 1024

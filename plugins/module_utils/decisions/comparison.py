@@ -34,6 +34,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.questio
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.state_version import newer_state_lines
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import directory_hosts
 
@@ -44,6 +45,9 @@ NODE_LINE = re.compile(r"NodeName=(\S+)")
 
 Answer = Mapping[str, Any]
 """A result of the module slurm_host_facts, with what the control host has added to it."""
+
+AWAY, SILENT = "was not reached by this run", "gave no facts"
+"""How a host has not answered."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def compare(host: RunHost) -> HostComparison:
     order = releases(host, answers)
     stop = (
         "\n".join(stop_lines(host, facts_by_host(answers)))
-        or unreached_controller(host)
+        or unreached_controller(host, answers)
         or serving_releases(host, order)
     )
     stop = stop or ("" if host.get("__slurm_rotates") else munge.switch_objection(host))
@@ -130,9 +134,19 @@ def unreached(host: RunHost) -> list[str]:
 
 
 def left_out(host: RunHost) -> list[str]:
-    """Hosts that were not reached, for a person."""
-    away = unreached(host)
-    return [f"Hosts that were not reached are left out of this run: {fold(away)}"] if away else []
+    """Hosts that have not answered, for a person."""
+    found: dict[str, list[str]] = {}
+    for name in unreached(host):
+        found.setdefault(_lack(host, name)[0], []).append(name)
+    words = {AWAY: "were not reached", SILENT: SILENT}
+    return [f"Hosts that {words[how]} are left out of this run: {fold(names)}" for how, names in found.items()]
+
+
+def _lack(host: RunHost, name: str) -> tuple[str, str]:
+    """Whether a host was away or has failed to say its facts, and why."""
+    result = host.of(name).get("__slurm_facts") or {}
+    reason = short(str(result.get("msg") or "").strip().partition("\n")[0], 200)
+    return SILENT if result.get("failed") and not result.get("unreachable") else AWAY, reason
 
 
 def stop_lines(host: RunHost, found: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -191,7 +205,7 @@ def runs_slurmctld(facts: Mapping[str, Any]) -> bool:
     return "slurmctld" in {*clusters["daemons"], *(found["by"] for found in clusters["found"])}
 
 
-def unreached_controller(host: RunHost) -> str:
+def unreached_controller(host: RunHost, answers: Mapping[str, Answer]) -> str:
     """Why the run stops without its controller.
 
     With --tags base and people the other hosts get everything that needs no controller.
@@ -199,9 +213,12 @@ def unreached_controller(host: RunHost) -> str:
     controller = serving_controller(host)
     if controller not in unreached(host) or {*host["ansible_run_tags"]} <= {"base", "people"}:
         return ""
+    said = [name for name, serving in facts_of(answers, "serving_controller").items() if serving == controller]
+    who = f"{controller}, which serves as {fold(said)} says," if said else f"the controller {controller}"
+    how, reason = _lack(host, controller)
     return (
-        f"Nothing was changed: the serving controller {controller} was not reached, and the other hosts depend on it. "
-        "Run again when it answers, or with --tags base or people, which do not need it."
+        f"Nothing was changed: {who} {how}{f' ({reason})' if reason else ''}, and the other hosts depend on it. Run "
+        "again when it answers, or with --tags base or people, which do not need it."
     )
 
 

@@ -64,13 +64,27 @@ def test_the_controller_that_says_so_serves() -> None:
 def test_a_standby_whose_slurmctld_a_killed_run_has_stopped_goes_on_without_the_primary() -> None:
     """Nobody serves: the run that was killed had stopped slurmctld for an upgrade. The primary is dead."""
     hosts = run(slurm_controllers=["head", "login"], ansible_play_hosts=["login", "n1", "n2"])
-    assert compared(hosts).stop.startswith("Nothing was changed: the serving controller head was not reached")
+    assert compared(hosts).stop.startswith("Nothing was changed: the controller head was not reached by this run, and")
     hosts["login"].say(files={KEPT_CONF: "0" * 64})
     assert compared(hosts).serving_controller == "login"
     # One that runs takes over by itself, or the primary serves where the run does not reach it.
     own = {"name": "x", "file": "/etc/slurm/slurm.conf", "by": "slurmctld"}
     hosts["login"].say(clusters={"found": [own], "daemons": []})
-    assert compared(hosts).stop.startswith("Nothing was changed: the serving controller head was not reached")
+    assert compared(hosts).stop.startswith("Nothing was changed: the controller head was not reached by this run, and")
+
+
+def test_a_controller_that_serves_and_gives_no_facts_is_not_called_away() -> None:
+    hosts = run(slurm_controllers=["head", "login"], ansible_play_hosts=["login", "n1", "n2"])
+    hosts["login"].say(serving_controller="head")
+    hosts["head"].set(__slurm_facts={"unreachable": True, "msg": "ssh: connect to host head port 22\nmore"})
+    assert compared(hosts).stop.startswith(
+        "Nothing was changed: head, which serves as login says, was not reached by this run (ssh: connect to host head "
+        "port 22), and the other hosts depend on it. Run again when"
+    )
+    hosts["head"].set(__slurm_facts={"failed": True, "msg": "No space left on device"})
+    found = compared(hosts)
+    assert "head, which serves as login says, gave no facts (No space left on device), and" in found.stop
+    assert found.remarks == ["Hosts that gave no facts are left out of this run: head"]
 
 
 @pytest.mark.parametrize(("tags", "stops"), [(["all"], True), (["base"], False), (["base", "compute"], True)])
