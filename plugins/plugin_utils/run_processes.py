@@ -6,6 +6,10 @@
 A kill -9 of ansible-playbook ends it alone. The others end with their tasks, which change hosts until then, so they
 have a mark: a socket that they inherit, with the identity of ansible-playbook as its name. It is open nowhere else,
 since other programs such as ssh do not inherit it.
+
+A process that has ended its task writes its answer into a pipe, of which all of them inherit the reading end: nobody
+would ever read it, and the process would wait for ever. So each closes its own reading end when it begins, and the end
+of ansible-playbook is the end of the pipe.
 """
 
 from __future__ import annotations
@@ -13,13 +17,12 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 
-MARK = "gpucluster-slurm-run-"
+from ansible.executor.process.worker import WorkerProcess
 
-ANSWERS, QUEUES = "pipe_write", "futex"
-"""Parts of the places in the kernel where processes wait whose tasks have ended, and whose answers nobody reads: one
-writes its answer, with a lock for which the others wait."""
+MARK = "gpucluster-slurm-run-"
 
 _marks: dict[int, socket.socket] = {}
 """The mark, by the number of ansible-playbook's process."""
@@ -50,6 +53,18 @@ def mark_processes() -> None:
         _marks[os.getpid()] = mark
         with suppress(OSError):
             mark.bind(f"\0{MARK}{identify_process(os.getpid())}")
+        WorkerProcess.run = _closing(WorkerProcess.run)
+
+
+def _closing(run: Callable[[WorkerProcess], None]) -> Callable[[WorkerProcess], None]:
+    """The beginning of a process for a task, before its own one."""
+
+    def begin(process: WorkerProcess) -> None:
+        with suppress(AttributeError, OSError):  # another ansible-core may have other names
+            process._final_q._reader.close()  # pylint: disable=protected-access
+        run(process)
+
+    return begin
 
 
 def is_orphaned() -> bool:
@@ -58,29 +73,20 @@ def is_orphaned() -> bool:
 
 
 def find_marked(process: str) -> list[int]:
-    """The processes with the mark of a run that still have a task, as far as this user can know them.
+    """The processes with the mark of a run, as far as this user can know them. They end with their tasks.
 
     process: the identity of its ansible-playbook.
     """
-    waiting: dict[int, str] = {}
     with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         inodes = re.findall(rf" (\d+) @{MARK}{process}$", file.read(), re.MULTILINE)
-        numbers = [number for number in os.listdir("/proc") if inodes and number.isdecimal()]
-        waiting = {int(number): place for number in numbers if (place := _place(number, inodes)) is not None}
-    is_blocked = any(ANSWERS in place for place in waiting.values())
-    return [
-        number
-        for number, place in waiting.items()
-        if not (is_blocked and any(blocked in place for blocked in (ANSWERS, QUEUES)))
-    ]
+        numbers = [int(number) for number in os.listdir("/proc") if inodes and number.isdecimal()]
+        return [number for number in numbers if _has_open(number, inodes)]
+    return []
 
 
-def _place(number: str, inodes: list[str]) -> str | None:
-    """Where in the kernel a process waits that has one of these sockets open; nothing for another process."""
+def _has_open(number: int, inodes: list[str]) -> bool:
+    """Whether a process has one of these sockets open."""
     links = {f"socket:[{inode}]" for inode in inodes}
     with suppress(OSError):
-        opened = {os.readlink(f"/proc/{number}/fd/{name}") for name in os.listdir(f"/proc/{number}/fd")}
-        if links & opened:
-            with open(f"/proc/{number}/wchan", encoding="utf-8") as file:
-                return file.read()
-    return None
+        return any(os.readlink(f"/proc/{number}/fd/{name}") in links for name in os.listdir(f"/proc/{number}/fd"))
+    return False

@@ -97,7 +97,7 @@ PLAY = """
 """
 
 
-def killed_run(directory: Path, number: signal.Signals) -> str:
+def killed_run(directory: Path, number: signal.Signals, group: bool = False) -> str:
     """The identity of a real ansible-playbook that a signal has ended while each of its three hosts has a task."""
     (directory / "play.yml").write_text(PLAY)
     program = Path(sys.executable).with_name("ansible-playbook")
@@ -106,12 +106,13 @@ def killed_run(directory: Path, number: signal.Signals) -> str:
         cwd=directory,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     identity = process(run.pid)
     end = time.monotonic() + 60
     while len([*directory.glob("began-*")]) < 3 and time.monotonic() < end:
         time.sleep(0.1)
-    run.send_signal(number)
+    (os.killpg if group else os.kill)(run.pid, number)
     run.wait()
     return identity
 
@@ -132,11 +133,7 @@ def processes_of(directory: Path) -> list[int]:
 def test_the_tasks_of_a_killed_run_are_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """They survive, and would change hosts next to this run.
-
-    An answer that nobody reads blocks the process of a task that has ended. It has the lock of the pipe then, for which
-    those of the other hosts wait.
-    """
+    """They survive, and would change hosts next to this run."""
     identity = killed_run(tmp_path, number)
     lock = {"host": socket.gethostname(), "user": "alice", "process": identity, "since": "2026-11-24 10:02"}
     left = find_marked(identity)
@@ -160,6 +157,19 @@ def test_the_tasks_of_a_killed_run_are_waited_for(
     for each in processes_of(tmp_path):
         with suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)
+
+
+@pytest.mark.once
+def test_a_process_whose_answer_nobody_reads_ends_after_its_task(tmp_path: Path) -> None:
+    """A kill of the whole group does not end it, since Ansible gives each of them a session of its own."""
+    killed_run(tmp_path, signal.SIGKILL, group=True)
+    assert processes_of(tmp_path), "the tasks go on"
+    end = time.monotonic() + 60
+    while (left := processes_of(tmp_path)) and time.monotonic() < end:
+        time.sleep(0.2)
+    for each in left:
+        os.kill(each, signal.SIGKILL)
+    assert left == []
 
 
 @pytest.mark.once

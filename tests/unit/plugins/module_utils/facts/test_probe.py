@@ -328,7 +328,7 @@ def test_file_systems_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest
         return SimpleNamespace(f_flag=os.ST_RDONLY) if path in wanted else real(path)
 
     assert gather(tree)["read_only"] == []
-    monkeypatch.setattr(probe.os, "statvfs", asked)
+    monkeypatch.setattr(os, "statvfs", asked)
     assert gather(tree)["read_only"] == ["/usr"]
 
 
