@@ -56,7 +56,7 @@ daemons:
   description: The daemons by their units; units that the host does not have are left out.
   type: dict
   returned: always
-  sample: {slurmctld: {active: active, enabled: true, result: success, down_seconds: 0.0, log: []}}
+  sample: {slurmctld: {active: active, enabled: true, result: success, down_seconds: 0.0, masked: false, log: []}}
 full:
   description: Directories of the daemons in which nothing can be written, with the reason.
   type: list

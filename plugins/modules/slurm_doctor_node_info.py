@@ -99,12 +99,12 @@ slurmd:
   description: The state of slurmd, with the last errors of its log.
   type: dict
   returned: always
-  sample: {active: failed, enabled: true, result: exit-code, down_seconds: 60.0, log: ["fatal: Unable to bind"]}
+  sample: {active: failed, enabled: true, result: exit-code, down_seconds: 60.0, masked: false, log: ["fatal: bind"]}
 munge:
   description: The state of munged.
   type: dict
   returned: always
-  sample: {active: active, enabled: true, result: success, down_seconds: 0.0, log: []}
+  sample: {active: active, enabled: true, result: success, down_seconds: 0.0, masked: false, log: []}
 munge_error:
   description: Why munged does not accept O(credential); empty if it does.
   type: str

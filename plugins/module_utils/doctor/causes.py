@@ -115,9 +115,19 @@ def _munged(case: Case) -> str:
     return _stopped("munged", case.host.munge)
 
 
+def _masked(case: Case) -> str:
+    units = {"munge": case.host.munge, "slurmd": case.host.slurmd}
+    return name_masked([name for name, daemon in units.items() if daemon.masked and not daemon.runs])
+
+
+def name_masked(units: list[str]) -> str:
+    """What is wrong with units that systemd does not start; empty without one."""
+    return f"masked, so that nothing starts it: {', '.join(units)}" if units else ""
+
+
 def _stopped(name: str, daemon: DaemonState) -> str:
-    """What is wrong with a daemon that does not run, with the last line of its log."""
-    if daemon.runs:
+    """What is wrong with a daemon that does not run, with the last line of its log. A masked one is `_masked`."""
+    if daemon.runs or daemon.masked:
         return ""
     if not daemon.active:
         return f"{name} is not installed"
@@ -314,8 +324,13 @@ OF_UNREACHED_HOSTS = (
 )
 """Causes of a host that could not be examined."""
 
+UNMASK = "Find out who has masked the unit, and why; then run systemctl unmask UNIT, and site.yml, which starts it."
+"""Until then, each start fails."""
+
 MEASURED = (
     *OF_UNREACHED_HOSTS,
+    Cause("full", "A file system of slurmd is full.", _full, "Make room in the file system (df, du)."),
+    Cause("masked", "systemd refuses to start munged or slurmd, since somebody has masked the unit.", _masked, UNMASK),
     Cause(
         "munged",
         "munged does not run, so that slurmd can authenticate nothing.",
@@ -464,12 +479,6 @@ MEASURED = (
         f"When the node is back, {MEASURE}.",
     ),
     Cause(
-        "full",
-        "A file system of slurmd is full.",
-        _full,
-        "Make room in the file system (df, du).",
-    ),
-    Cause(
         "not-mounted",
         "A file system that the host should have is not mounted.",
         _unmounted,
@@ -488,7 +497,7 @@ MEASURED = (
         "Find out what they wait for (ps -o pid,stat,wchan); if nothing ends them, reboot the node.",
     ),
 )
-"""Causes that are found on the host or between the hosts. All that apply are named."""
+"""Causes that are found on the host or between the hosts. All that apply are named, causes before their effects."""
 
 
 # -- Slurm's reports ------------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ def read_units(shown: str, now: float) -> dict[str, DaemonRecord]:
                 "enabled": unit.get("UnitFileState", "").startswith(("enabled", "static", "alias", "generated")),
                 "result": unit.get("Result", ""),
                 "down_seconds": max(now - stopped, 0.0) if stopped and active != "active" else 0.0,
+                "masked": unit["LoadState"] == "masked",
                 "log": [],
             }
     return found

@@ -119,6 +119,8 @@ class DaemonState:
     """Its last errors, the newest one last."""
     down_seconds: float = 0
     """For how long it has not run; 0 if it runs, or if nobody knows."""
+    masked: bool = False
+    """Whether systemd refuses to start it, and so nobody can before it is unmasked."""
 
     @property
     def runs(self) -> bool:
@@ -132,7 +134,7 @@ class DaemonState:
     @property
     def startable(self) -> bool:
         """Whether it starts at boot, and was only stopped or killed."""
-        return self.enabled and self.active in ("inactive", "failed") and not self.failed
+        return self.enabled and not self.masked and self.active in ("inactive", "failed") and not self.failed
 
 
 @dataclass(frozen=True)

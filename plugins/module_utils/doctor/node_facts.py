@@ -69,7 +69,14 @@ def gather(asked: HostQuestions) -> NodeFacts:
     names = {"%n": asked.node, "%h": socket.gethostname().partition(".")[0]}
     spool, log = substitute(asked.spool_dir, names), substitute(asked.log_file, names)
     daemons = daemon_facts.read_daemons({"slurmd": log, "munge": ""})
-    absent: DaemonRecord = {"active": "", "enabled": False, "result": "", "down_seconds": 0.0, "log": []}
+    absent: DaemonRecord = {
+        "active": "",
+        "enabled": False,
+        "result": "",
+        "down_seconds": 0.0,
+        "masked": False,
+        "log": [],
+    }
     points = mounted()
     smi = run([*NVIDIA.list_command], seconds=20) if asked.gpus else None
     error, count = read_nvidia_smi(smi.status, f"{smi.output}\n{smi.errors}") if smi else ("", None)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log_reasons
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import CLOCK
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import CLOCK, UNMASK, name_masked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
     NO_FACTS,
     ClusterEvidence,
@@ -52,6 +52,10 @@ class ServerCase:
     def is_up(self, unit: str) -> bool:
         return unit in self.server.daemons and self.server.daemons[unit].runs
 
+    def is_masked(self, unit: str) -> bool:
+        """Whether systemd refuses to start a unit that does not run, which is a cause of its own."""
+        return unit in self.server.daemons and self.server.daemons[unit].masked and not self.is_up(unit)
+
     @property
     def primary(self) -> str:
         """The first controller."""
@@ -75,7 +79,7 @@ def _unreached(case: ServerCase) -> str:
 
 def _down(unit: str) -> Callable[[ServerCase], str]:
     def test(case: ServerCase) -> str:
-        wanted = unit in case.duties and not case.server.unreached
+        wanted = unit in case.duties and not case.server.unreached and not case.is_masked(unit)
         return f"{unit} does not run{case.last_error(unit)}" if wanted and not case.is_up(unit) else ""
 
     return test
@@ -96,7 +100,7 @@ def _database(case: ServerCase) -> str:
         return ""
     there = [unit for unit in DATABASES if unit in case.server.daemons]
     # A database of another origin has another name, or is on another host; then only slurmdbd's log tells.
-    if not there or any(case.is_up(unit) for unit in there):
+    if not there or any(case.is_up(unit) for unit in there) or case.is_masked(there[0]):
         return ""
     return f"{there[0]} does not run{case.last_error(there[0])}"
 
@@ -156,8 +160,14 @@ def _runaway_jobs(case: ServerCase) -> str:
     return f"jobs have no end in the database, and slurmctld does not know them: {shown}"
 
 
+def _masked(case: ServerCase) -> str:
+    has_database = "database" in case.duties and not any(case.is_up(unit) for unit in DATABASES)
+    wanted = ["munge", *case.duties, *(DATABASES if has_database else ())]
+    return name_masked([unit for unit in wanted if case.is_masked(unit)])
+
+
 def _munged(case: ServerCase) -> str:
-    there = "munge" in case.server.daemons and not case.server.unreached
+    there = "munge" in case.server.daemons and not case.server.unreached and not case.is_masked("munge")
     return f"munged does not run{case.last_error('munge')}" if there and not case.is_up("munge") else ""
 
 
@@ -189,10 +199,46 @@ SERVER_CAUSES = (
         "Check the host and the login (ansible HOST -m ping --become), then run doctor again.",
     ),
     ServerCause(
+        "server-full",
+        "A file system of the daemons is full.",
+        lambda case: "; ".join(case.server.full),
+        "Make room in the file system (df, du) before slurmctld or the database loses data.",
+    ),
+    ServerCause(
+        "server-clock",
+        "The clock of a server differs from the control host's.",
+        _clock,
+        "Correct the clocks and their synchronization (timedatectl, chronyc tracking).",
+    ),
+    ServerCause(
+        "server-masked",
+        "systemd refuses to start a daemon of a server, since somebody has masked the unit.",
+        _masked,
+        f"{UNMASK} An upgrade of the database masks slurmdbd until its end: run upgrade.yml again, which unmasks it.",
+    ),
+    ServerCause(
         "server-munged",
         "munged does not run on a server, so that no daemon there can authenticate.",
         _munged,
         "Start munge and read its log (journalctl -u munge).",
+    ),
+    ServerCause(
+        "database-down",
+        "The database does not run.",
+        _database,
+        "Read its log (journalctl -u mariadb), start it; restore.yml puts back a lost one.",
+    ),
+    ServerCause(
+        "slurmdbd-down",
+        "slurmdbd does not run; slurmctld keeps up to MaxDBDMsgs messages with accounting records meanwhile.",
+        _down("slurmdbd"),
+        "Correct what its log says, then start it (systemctl start slurmdbd).",
+    ),
+    ServerCause(
+        "slurmdbd-silent",
+        "slurmdbd runs, but does not answer.",
+        _dbd_silent,
+        "Check the database, and read slurmdbd's log.",
     ),
     ServerCause(
         "slurmctld-down",
@@ -218,18 +264,6 @@ SERVER_CAUSES = (
         _standby,
         "Run site.yml, which gives the primary the files in force and starts it: it takes control back by itself.",
     ),
-    ServerCause(
-        "slurmdbd-down",
-        "slurmdbd does not run; slurmctld keeps up to MaxDBDMsgs messages with accounting records meanwhile.",
-        _down("slurmdbd"),
-        "Correct what its log says, then start it (systemctl start slurmdbd).",
-    ),
-    ServerCause(
-        "slurmdbd-silent",
-        "slurmdbd runs, but does not answer.",
-        _dbd_silent,
-        "Check the database, and read slurmdbd's log.",
-    ),
     MESSAGES_WAITING,
     ServerCause(
         "messages-discarded",
@@ -246,24 +280,6 @@ SERVER_CAUSES = (
         " usage is computed again. Do not use --immediate: it ends them without a question.",
     ),
     ServerCause(
-        "database-down",
-        "The database does not run.",
-        _database,
-        "Read its log (journalctl -u mariadb), start it; restore.yml puts back a lost one.",
-    ),
-    ServerCause(
-        "server-full",
-        "A file system of the daemons is full.",
-        lambda case: "; ".join(case.server.full),
-        "Make room in the file system (df, du) before slurmctld or the database loses data.",
-    ),
-    ServerCause(
-        "server-clock",
-        "The clock of a server differs from the control host's.",
-        _clock,
-        "Correct the clocks and their synchronization (timedatectl, chronyc tracking).",
-    ),
-    ServerCause(
         "key-age",
         "A secret of the cluster is older than slurm_secret_max_age; whoever has read it once can still use it.",
         _old_keys,
@@ -271,6 +287,7 @@ SERVER_CAUSES = (
         " the name of the secret for each other one.",
     ),
 )
+"""Causes before their effects, which go with them."""
 
 
 def server_causes(case: ServerCase) -> list[tuple[ServerCause, str]]:

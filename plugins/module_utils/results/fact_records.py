@@ -251,6 +251,7 @@ class DaemonRecord(TypedDict):
     enabled: bool
     result: Annotated[str, Pattern("[a-z-]*")]
     down_seconds: Seconds
+    masked: bool
     log: FewLines
 
 

@@ -570,6 +570,11 @@ def test_validate_names_a_busy_node_and_does_not_wait_for_it(lab: Lab) -> None:
         ("systemctl stop mariadb", "systemctl start mariadb slurmdbd", {"database-down": "mariadb does not run"}),
         ("systemctl stop slurmdbd", "systemctl start slurmdbd", {"slurmdbd-down": "slurmdbd does not run"}),
         (
+            "systemctl stop slurmdbd; systemctl mask slurmdbd",
+            "systemctl unmask slurmdbd; systemctl start slurmdbd",
+            {"server-masked": "masked, so that nothing starts it: slurmdbd"},
+        ),
+        (
             "systemctl stop slurmctld; systemd-run --quiet --unit=taker python3 -m http.server 6817; sleep 1; "
             "systemctl start slurmctld --no-block; sleep 3",
             "systemctl stop taker; systemctl restart slurmctld",

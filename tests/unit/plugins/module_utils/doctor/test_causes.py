@@ -86,6 +86,12 @@ CASES: dict[str, tuple[SlurmNode, HostEvidence, str, str]] = {
     "not in the inventory": (DOWN, HostEvidence(unreached=NOT_IN_INVENTORY), "not-in-inventory", "inventory"),
     "Python is broken": (DOWN, HostEvidence(unreached=f"{NO_FACTS}no python3"), "look-failed", "no python3"),
     "munged dead": (OPEN, host(munge=DEAD), "munged", "munged does not run (it was killed)"),
+    "a masked slurmd": (
+        DOWN,
+        host(slurmd=DaemonState("inactive", False, masked=True), listens=False),
+        "masked",
+        "masked, so that nothing starts it: slurmd",
+    ),
     "munged stopped for good": (OPEN, host(munge=DaemonState("inactive", False)), "munged", "does not start at boot"),
     "another munge key": (OPEN, host(munge_error="unmunge: Error: Invalid credential"), "munge-key", "another key"),
     "credential expired": (
@@ -463,7 +469,7 @@ def test_a_well_node_has_no_cause() -> None:
 
 def test_several_faults_are_all_named() -> None:
     said = found(Case(DOWN, host(munge=DEAD, slurmd=DEAD, listens=False, full=("/tmp is full",)), CLUSTER))
-    assert [*said] == ["munged", "slurmd-stopped", "full"]
+    assert [*said] == ["full", "munged", "slurmd-stopped"]
 
 
 def test_a_fault_on_a_node_of_a_person_is_named_with_the_person() -> None:

@@ -38,6 +38,18 @@ def server(down: str, *log: str) -> ServerEvidence:
 SERVERS: dict[str, tuple[ClusterEvidence, ServerEvidence, str, str]] = {
     "not reached": (CLUSTER, ServerEvidence(unreached="No route to host"), "server-unreached", "No route to host"),
     "munged": (CLUSTER, server("munge"), "server-munged", "munged does not run"),
+    "a masked unit": (
+        CLUSTER,
+        replace(WELL, daemons={**WELL.daemons, "slurmdbd": DaemonState("inactive", False, masked=True)}),
+        "server-masked",
+        "masked, so that nothing starts it: slurmdbd",
+    ),
+    "a masked database": (
+        CLUSTER,
+        replace(WELL, daemons={**WELL.daemons, "mariadb": DaemonState("inactive", False, masked=True)}),
+        "server-masked",
+        "nothing starts it: mariadb",
+    ),
     "old secrets": (
         CLUSTER,
         replace(WELL, old_keys={"munge": 402, "database": 370}),
@@ -180,6 +192,14 @@ def test_waiting_messages_are_named_with_the_time_that_is_left(
     assert "messages-waiting" not in {
         each.name for each, _what in server_causes(ServerCase("head", facts, cluster, ()))
     }
+
+
+def test_causes_come_before_their_effects() -> None:
+    """slurmdbd has ended since MariaDB did not answer; both are on a full disk."""
+    down = DaemonState("failed", True, "exit-code")
+    facts = replace(WELL, daemons={**WELL.daemons, "mariadb": down, "slurmdbd": down}, full=("/var is full",))
+    found = diagnose(CLUSTER, [], {}, {"db": facts}, {"db": ("slurmdbd", "database")})
+    assert [finding.cause for finding in found] == ["server-full", "database-down", "slurmdbd-down"]
 
 
 def test_each_cause_of_servers_has_a_case() -> None:

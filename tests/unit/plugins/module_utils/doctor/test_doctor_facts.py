@@ -53,13 +53,41 @@ ActiveState=active
 UnitFileState=disabled
 Result=success
 ActiveExitTimestampMonotonic=940000000
+
+Id=slurmdbd.service
+LoadState=masked
+ActiveState=inactive
+UnitFileState=masked
+Result=success
 """
 
 
 def test_units() -> None:
     assert daemon_facts.read_units(SHOWN, now=1000.0) == {
-        "slurmd": {"active": "failed", "enabled": True, "result": "exit-code", "down_seconds": 60.0, "log": []},
-        "mariadb": {"active": "active", "enabled": False, "result": "success", "down_seconds": 0.0, "log": []},
+        "slurmd": {
+            "active": "failed",
+            "enabled": True,
+            "result": "exit-code",
+            "down_seconds": 60.0,
+            "masked": False,
+            "log": [],
+        },
+        "mariadb": {
+            "active": "active",
+            "enabled": False,
+            "result": "success",
+            "down_seconds": 0.0,
+            "masked": False,
+            "log": [],
+        },
+        "slurmdbd": {
+            "active": "inactive",
+            "enabled": False,
+            "result": "success",
+            "down_seconds": 0.0,
+            "masked": True,
+            "log": [],
+        },
     }
     never = SHOWN.replace("=940000000", "=0")  # since the boot
     assert daemon_facts.read_units(never, now=1000.0)["slurmd"]["down_seconds"] == 0.0
