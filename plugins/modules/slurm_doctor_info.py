@@ -89,6 +89,7 @@ cluster:
     messages_discarded: ""
     full_queue_ends_slurmctld: false
     runaway_jobs: []
+    ended_reservations: {}
 nodes:
   description:
     - The nodes that are to be examined, with their states, reasons and the errors of slurmctld's log about them.

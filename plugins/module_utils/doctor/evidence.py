@@ -8,7 +8,7 @@ The defaults are those of a healthy node on a healthy host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, TypeVar
 
@@ -230,6 +230,8 @@ class ClusterEvidence:
     """Whether slurmctld ends at the limit instead of discarding messages."""
     runaway_jobs: tuple[str, ...] = ()
     """The numbers of jobs without an end in the database that slurmctld does not know."""
+    ended_reservations: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The numbers of jobs that wait, by a reservation that has ended."""
     clock_offset: float = 0
 
 

@@ -166,6 +166,15 @@ def _masked(case: ServerCase) -> str:
     return name_masked([unit for unit in wanted if case.is_masked(unit)])
 
 
+def _ended_reservations(case: ServerCase) -> str:
+    found = case.cluster.ended_reservations
+    if not found or case.name != case.cluster.serving:
+        return ""
+    return "jobs wait for a reservation that has ended: " + "; ".join(
+        f"{name}: {', '.join(jobs[:NAMED])}" for name, jobs in [*found.items()][:NAMED]
+    )
+
+
 def _munged(case: ServerCase) -> str:
     there = "munge" in case.server.daemons and not case.server.unreached and not case.is_masked("munge")
     return f"munged does not run{case.last_error('munge')}" if there and not case.is_up("munge") else ""
@@ -278,6 +287,13 @@ SERVER_CAUSES = (
         _runaway_jobs,
         "Run sacctmgr show runawayjobs, compare its list with squeue, and answer y: the jobs end in the database, and"
         " usage is computed again. Do not use --immediate: it ends them without a question.",
+    ),
+    ServerCause(
+        "reservation-ended",
+        "Jobs wait for a reservation that has ended, and never start.",
+        _ended_reservations,
+        "Give the reservation another time (scontrol update ReservationName=NAME EndTime=TIME), or the jobs none"
+        " (scontrol update JobId=NUMBER ReservationName=); their users can do the second.",
     ),
     ServerCause(
         "key-age",

@@ -274,6 +274,9 @@ class ClusterRecord(TypedDict):
     messages_discarded: Line
     full_queue_ends_slurmctld: bool
     runaway_jobs: Annotated[list[Annotated[str, Pattern("[0-9]+")]], Most(MANY)]
+    ended_reservations: Annotated[
+        dict[Line, Annotated[list[Annotated[str, Pattern("[0-9]+")]], Most(MANY)]], Most(MANY)
+    ]
 
 
 class NodeOptions(TypedDict):

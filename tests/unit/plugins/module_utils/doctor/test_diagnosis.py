@@ -104,6 +104,12 @@ SERVERS: dict[str, tuple[ClusterEvidence, ServerEvidence, str, str]] = {
         "slurmdbd-silent",
         "Connection refused",
     ),
+    "an ended reservation with waiting jobs": (
+        replace(CLUSTER, ended_reservations={"course": ("7", "8")}),
+        WELL,
+        "reservation-ended",
+        "jobs wait for a reservation that has ended: course: 7, 8",
+    ),
     "runaway jobs": (
         replace(CLUSTER, runaway_jobs=(*map(str, range(7, 19)),)),
         WELL,

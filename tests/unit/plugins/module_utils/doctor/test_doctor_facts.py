@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_comm
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import (
     controller_facts,
     daemon_facts,
+    ended_reservations,
     node_facts,
     runaway_jobs,
     slurmd_question,
@@ -423,6 +425,7 @@ def test_a_serving_controller_names_its_nodes(monkeypatch: pytest.MonkeyPatch) -
     outputs = {
         ("scontrol", "ping"): f"Slurmctld(primary) at {name} is UP",
         ("scontrol", "show", "config"): CONFIG,
+        ("scontrol", "--oneliner", "show", "reservation"): "No reservations in the system\n",
         ("scontrol", "--oneliner", "show", "node"): LINE.format(1, 1, 1, "IDLE+DRAIN", " Reason=x [a@2026]"),
         tuple(controller_facts.SQUEUE): "12|n1\n",
     }
@@ -447,3 +450,19 @@ def test_secrets_are_old_by_the_time_of_their_files(tmp_path: Path) -> None:
     keys = {name: str(tmp_path / name) for name in ("old", "new", "none")}
     assert daemon_facts.find_old(keys, 90) == {"old": 90}
     assert daemon_facts.find_old(keys, 0) == {}
+
+
+RESERVATIONS = [
+    {"ReservationName": "course", "EndTime": "2026-05-01T10:00:00"},
+    {"ReservationName": "later", "EndTime": "2026-05-03T10:00:00"},
+    {"ReservationName": "odd", "EndTime": "Unknown"},
+]
+
+
+def test_jobs_that_wait_for_a_reservation_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = "course|7\ncourse|7\nlater|8\n(null)|9\ncourse,later|10\n|11\n"
+    monkeypatch.setattr(scontrol, "show", lambda _kind: RESERVATIONS)
+    monkeypatch.setattr(ended_reservations, "run", lambda _command: Answer(0, listing, ""))
+    assert ended_reservations.find_ended_reservations(datetime(2026, 5, 2)) == {"course": ["7"]}
+    monkeypatch.setattr(ended_reservations, "run", None)  # no question without such a reservation
+    assert ended_reservations.find_ended_reservations(datetime(2026, 5, 1)) == {}
