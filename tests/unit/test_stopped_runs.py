@@ -297,6 +297,19 @@ def test_a_run_that_was_only_refused_releases_the_run_lock(tmp_path: Path, refus
     assert any('"state": "ended"' in there.asked(name, "slurm_run") for name in hosts), run.stdout
 
 
+def test_all_missing_certificates_are_asked_for_in_one_run(tmp_path: Path) -> None:
+    """Of several hosts, and of several servers of one host."""
+    hosts = standing(["head", "n1", "n2", "n3"])
+    model = cluster() | {"login": "n3", "registry": "n3", "report": "head", "rest": "head"}
+    run = Hosts(tmp_path / "site", model, hosts).run("gpucluster.slurm.site")
+    assert run.returncode != 0
+    said = " ".join(run.stdout.split())
+    missing = [
+        f"{role}_{what}" for role in ("registry", "slurm_report", "slurmrestd") for what in ("certificate", "key")
+    ]
+    assert [name for name in missing if f"{name}: found nothing" not in said] == [], run.stdout
+
+
 def test_a_controller_that_gives_no_facts_is_not_called_away(tmp_path: Path) -> None:
     hosts = standing(["head", "n1", "n2", "n3"])
     hosts["head"]["slurm_host_facts"] = {"failed": True, "msg": "No space left on device"}

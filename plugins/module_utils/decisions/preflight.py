@@ -29,6 +29,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     alertmanager,
     command_line,
     image,
+    registry,
+    report,
+    rest,
     secret_checks,
     slurm_accounting,
 )
@@ -200,6 +203,12 @@ def _objections(host: RunHost) -> Iterator[str]:
     if undeclared := without(host.members("slurm_compute"), nodes):
         names = ", ".join(sorted(undeclared, key=str.lower))
         yield f"slurm_nodes has no entry for these hosts of the group slurm_compute: {names}"
+
+
+def server_objections(host: RunHost) -> list[str]:
+    """Why a host cannot have the servers that it is to have, by the files of the control host that these need."""
+    servers = {"slurm_registry": registry, "slurm_report": report, "slurm_rest": rest}
+    return [text for group, rules in servers.items() if host.within(group) for text in rules.objections(host)]
 
 
 def policy_values(host: RunHost) -> dict[str, Any]:

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import base64
-import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nginx
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -44,19 +43,8 @@ def objections(host: RunHost) -> list[str]:
 
 
 def _objections(host: RunHost) -> Iterator[str]:
-    certificate, key, authority = (host[f"registry_{name}"] for name in ("certificate", "key", "ca"))
-    tls = host.flag("registry", "registry_tls")
-    if tls and not Path(certificate).is_file():
-        yield (
-            f"registry_certificate: found {certificate or 'nothing'}, allowed: a file on the control host; or "
-            "registry_tls: false for a registry without TLS"
-        )
-    if tls and not Path(key).is_file():
-        yield f"registry_key: found {key or 'nothing'}, allowed: a file on the control host"
-    elif tls:
-        mode = f"{stat.S_IMODE(Path(key).stat().st_mode):o}"
-        if not re.fullmatch("[0-7]00", mode):
-            yield f"registry_key: found {key} with mode {mode}, allowed: 600 or 400"
+    yield from nginx.tls_errors(host, "registry", "a registry without TLS")
+    authority = host.option("registry", "registry_ca")
     if authority and not Path(authority).is_file():
         yield f"registry_ca: found {authority}, allowed: a file on the control host"
 
