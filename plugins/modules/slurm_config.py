@@ -200,7 +200,7 @@ plan:
       returned: always
       sample: []
 table:
-  description: The plan as text, a line for each change; empty for the first configuration.
+  description: The plan as text, a line for each change and for each new file; empty for the first configuration.
   type: list
   elements: str
   returned: always
@@ -645,7 +645,9 @@ def build_files(
     ]
 
 
-def describe_plan(plan: Sequence[Step], texts: Mapping[str, str], changed: bool) -> ConfigResult:
+def describe_plan(
+    plan: Sequence[Step], texts: Mapping[str, str], changed: bool, new_files: Collection[str] = ()
+) -> ConfigResult:
     """The result of the module for a plan that leads to these files, before it is applied."""
     plain = {name: text for name, text in texts.items() if visible(text) == text}
     return {
@@ -660,7 +662,7 @@ def describe_plan(plan: Sequence[Step], texts: Mapping[str, str], changed: bool)
             }
             for step in plan
         ],
-        "table": table(plan),
+        "table": table(plan, new_files),
         "actions": [],
         "remarks": [],
         "in_force": plain,
@@ -679,7 +681,9 @@ def predict(plan: Plan) -> ConfigResult:
     wanted, present = plan.wanted, plan.present
     files_to_write = [file for file in plan.files if file.changes]
     names_to_remove = [name for name in present.gone if name in present.texts]
-    result = describe_plan(plan.steps, wanted.plain, bool(files_to_write) or present.texts != wanted.texts)
+    new_files = [name for name in wanted.plain if name not in present.texts]
+    changed = bool(files_to_write) or present.texts != wanted.texts
+    result = describe_plan(plan.steps, wanted.plain, changed, new_files)
     removals = [
         describe_removal(os.path.join(present.directory, name), present.texts[name]) for name in names_to_remove
     ]

@@ -324,14 +324,29 @@ def removed_nodes(found: Iterable[Step]) -> set[str]:
     return {node for nodes in gone for node in expand(nodes)}
 
 
-def table(found: Iterable[Step]) -> list[str]:
-    """The plan, a line for each change: its name, old and new value, the action it needs, the jobs it would end."""
-    rows = []
+def table(found: Iterable[Step], new_files: Collection[str] = ()) -> list[str]:
+    """The plan, a line for each change: its name, old and new value, the action it needs, the jobs it would end.
+
+    new_files: files of which nothing was there before. Each is one line, since all of it is new.
+    """
+    rows, added = [], dict[str, list[Step]]()
     for step in found:
+        file = "slurm.conf" if step.change.file in ("NodeName", "PartitionName") else step.change.file
+        if file in new_files and step.change.before is None and not step.ends:
+            added.setdefault(file, []).append(step)
+            continue
         before, after = (_shown(value) for value in (step.change.before, step.change.after))
         ends = f"ENDS JOBS {fold(list(step.ends))}" if step.ends else ""
         rows.append((step.what, f"{before} -> {after}", step.action, ends))
-    return align_columns(rows)
+    return align_columns([*((file, "a new file", _join(steps).action, "") for file, steps in added.items()), *rows])
+
+
+def _join(steps: Sequence[Step]) -> Step:
+    """All changes of a new file as one, with the actions that any of them needs."""
+    needs = [step.needs for step in steps]
+    idle = next((each for each in ("cluster", "nodes") if each in {need.idle for need in needs}), "")
+    restart = tuple(dict.fromkeys(daemon for need in needs for daemon in need.restart))
+    return Step(steps[0].change, parameters.Needs(any(need.reconfigure for need in needs), restart, idle), ())
 
 
 def _shown(value: str | None) -> str:

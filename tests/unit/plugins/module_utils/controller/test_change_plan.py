@@ -319,6 +319,22 @@ def test_table() -> None:
     ]
 
 
+def test_a_new_file_is_one_line() -> None:
+    """As slurm.conf on a host where another role had written plugstack.conf before."""
+    files = {"slurm.conf": OLD, "plugstack.conf": "optional a.so\n"}
+    found = steps(changes(read({"plugstack.conf": "optional b.so\n"}), read(files)), [], "24.11.5")
+    lines = [" ".join(line.split()) for line in table(found, ["slurm.conf"])]
+    assert len(lines) == 3 < len(table(found))
+    assert lines[0].startswith("slurm.conf a new file restart ")
+    assert lines[1:] == [
+        "plugstack.conf optional=a.so (none) -> optional reconfigure",
+        "plugstack.conf optional=b.so optional -> (none) reconfigure",
+    ]
+    running = [job for job in JOBS if job.nodes]
+    removed = steps(changes(read(files), read({"slurm.conf": "ClusterName=x\n"})), running, "24.11.5")
+    assert table(removed, ["slurm.conf"]) == table(removed), "only what is new is folded"
+
+
 def test_lines_of_plugstack_conf_are_compared_by_their_plugin() -> None:
     old = read({"plugstack.conf": "# plugins\ninclude /etc/slurm/plugstack.conf.d/*.conf\noptional a.so x=1\n"})
     new = read({"plugstack.conf": "required  a.so  x=1 y\noptional b.so  # new\n"})
