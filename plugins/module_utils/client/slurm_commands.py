@@ -11,8 +11,10 @@ start of a service, the build of a kernel module.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
@@ -45,7 +47,11 @@ class Answer(NamedTuple):
     @property
     def message(self) -> str:
         """The message of a command that has failed. Some commands of Slurm print their errors to standard output."""
-        return f"{self.errors.strip()} {self.output.strip()}".strip() or f"exit status {self.status}"
+        said = f"{self.errors.strip()} {self.output.strip()}".strip()
+        if self.status < 0:
+            with suppress(ValueError):  # a signal without a name
+                return f"ended by {signal.Signals(-self.status).name}{f': {said}' if said else ''}"
+        return said or f"exit status {self.status}"
 
 
 def run(command: Sequence[str], stdin: str = "", seconds: float = SECONDS, conf: str = "") -> Answer:

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import platform
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,14 +50,14 @@ class MeasurementError(CollectionError):
     """A machine that cannot be measured, and why."""
 
 
-def ask(module: AnsibleModule, command: str, *arguments: str) -> str | None:
+def ask(module: AnsibleModule, warn: Callable[[str], None], command: str, *arguments: str) -> str | None:
     """The output of a command on the host; None if it is not installed or fails. A command that fails is a warning."""
     path = module.get_bin_path(command, opt_dirs=["/usr/sbin", "/usr/local/sbin", "/opt/slurm/sbin"])
     if path is None:
         return None
     answer = run([path, *arguments])
     if answer.status:
-        module.warn(f"{command}: {answer.message}")
+        warn(f"{command}: {answer.message}; the hardware is measured without it")
         return None
     return answer.output
 
@@ -105,7 +106,13 @@ def measure(
         devices = [path for hostlist in device_files for path in expand(hostlist)]
     except ValueError as error:
         raise MeasurementError(f"device_files: {error}") from None
-    reported = parse_node_line((ask(module, "slurmd", "-C") if here else None) or "")
+    host = platform.node()
+
+    def warn(text: str) -> None:
+        """Ansible shows warnings without the host."""
+        module.warn(f"{host}: {text}")
+
+    reported = parse_node_line((ask(module, warn, "slurmd", "-C") if here else None) or "")
     topology = _measure_topology(tree, slurmd_parameters)
     # slurmd -C does not know the cluster's parameters.
     plain = _measure_topology(tree) if reported and slurmd_parameters else topology
@@ -115,9 +122,9 @@ def measure(
         "cpuless_memory": read_cpuless_memory(tree),
         "tmp_disk": disk_size(tmp_fs) if here else None,
         "device_files": [path for path in devices if tree.exists(path)],
-        "gpus": read_gpus(tree, topology.cores, partial(ask, module) if here else None, module.warn),
+        "gpus": read_gpus(tree, topology.cores, partial(ask, module, warn) if here else None, warn),
     }
     found = differences({**facts, **plain.numbers}, reported)
     for item in found:
-        module.warn(f"{item['name']}: measured {item['measured']}, slurmd reports {item['slurmd']}")
+        warn(f"{item['name']}: measured {item['measured']}, slurmd reports {item['slurmd']}")
     return facts, found

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,13 @@ def test_a_dump_is_asked_for_files_only(tmp_path: Path) -> None:
     assert [gpu["type"] for gpu in facts["gpus"]] == ["h100"]
     assert result["differences"] == []
     module.get_bin_path.assert_not_called()
+
+
+def test_a_slurmd_that_ends_by_a_signal_is_named_with_its_host(tmp_path: Path) -> None:
+    """Ansible shows the warning without the host, and the message of a signal has been `exit status -11`."""
+    _result, module = measured(Path("/"), slurmd=program(tmp_path / "slurmd", "kill -SEGV $$"))
+    (said,) = (call[0][0] for call in module.warn.call_args_list if "slurmd" in call[0][0])
+    assert said == f"{platform.node()}: slurmd: ended by SIGSEGV; the hardware is measured without it"
 
 
 def test_slurmd_disagrees(tmp_path: Path) -> None:
@@ -109,7 +117,8 @@ def test_an_answer_of_nvidia_smi_that_is_not_understood(
     (tmp_path / "query").write_text(query)
     script = f"case $1 in -L) cat {tmp_path}/-L ;; *) cat {tmp_path}/query ;; esac"
     _result, module = measured(Path("/"), None, **{"nvidia-smi": program(tmp_path / "nvidia-smi", script)})
-    assert [call[0][0] for call in module.warn.call_args_list] == warnings
+    host = platform.node()
+    assert [call[0][0] for call in module.warn.call_args_list] == [f"{host}: {text}" for text in warnings]
 
 
 def test_slurmd_knows_no_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
