@@ -17,7 +17,7 @@ description:
     it is repeated.
   - A failure is shown once for all hosts that fail alike, in the words of the module or of the program that it ran.
     So is a diff.
-  - The last lines say what changed on which hosts, what failed first and why, and what waits.
+  - The last lines say what changed on which hosts, what waits, and which hosts failed and why.
   - With C(-v) and more the output is that of P(ansible.builtin.default#callback), followed by these last lines.
     Only then the options of that callback have a meaning.
   - Whole lines only, since Ansible, ssh and sudo ask their questions on the same terminal.
@@ -314,6 +314,8 @@ class CallbackModule(Default):
         else:
             self._handle_warnings(result.result)
         key, _name = self._task(result.task)
+        if result.task.args.get("_raw_params") == "end_host":
+            self.report.stay(result.host.get_name())
         self._show(self.report.end_task(key, result.host.get_name(), time.monotonic(), ran=False))
 
     @guarded

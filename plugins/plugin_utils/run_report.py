@@ -27,8 +27,11 @@ AGAIN = 300
 ALIKE = 5
 """Seconds for which the result of a host waits for the same one of other hosts, while its task goes on elsewhere."""
 
-FIRST = 400
-"""Characters of the first failure in the last lines; the whole text stands where it happened."""
+SHORT = 400
+"""Characters of a failure in the last lines; the whole text stands where it happened."""
+
+REASONS = 20
+"""Failures in the last lines. Hosts with other ones are named there without their reasons."""
 
 TAIL = 20
 """Lines of a program's output in its failure: the last ones, which mostly say why."""
@@ -75,6 +78,8 @@ class Stage:
     """Hosts, in the order of their changes."""
     lost: set[str] = field(default_factory=set)
     """Hosts that failed or could not be reached."""
+    staying: set[str] = field(default_factory=set)
+    """Hosts that go on where the play ends for others (`meta: end_host`); empty in a play without that."""
     may_change: bool = False
     """Whether a task has begun that can change a host."""
 
@@ -89,6 +94,8 @@ class Failure:
     message: str
     put_back: bool
     """Whether the module has restored what it had changed."""
+    alike: str
+    """The message without the host's own name and address."""
 
 
 @dataclass
@@ -138,6 +145,13 @@ def hostlist(names: Iterable[str]) -> str:
 def indented_text(text: str, blanks: int) -> str:
     """A text whose second line, and all after it, begin with that many blanks."""
     return ("\n" + " " * blanks).join(text.strip("\n").split("\n"))
+
+
+def _differing(messages: Mapping[str, str]) -> str:
+    """What follows the message of the first host if those of the others are not quite the same."""
+    if len({*messages.values()}) == 1:
+        return ""
+    return f" (as {visible(next(iter(messages)))} says it; the others differ in their names alone)"
 
 
 def _last_lines(text: str) -> str:
@@ -239,8 +253,9 @@ class RunReport:
         word = "changes" if kind == "changed" and self.check_mode else kind
         shown = stage.lost or stage.changed
         text = f"{stage.name}: {self._hosts(shown)}" if shown else stage.name
-        done = len([host for host in stage.hosts if host not in self.lost])
-        return [*lines, self._row(kind, word, now - stage.begun, done, len(stage.hosts), text)]
+        hosts = [host for host in stage.hosts if not stage.staying or host in stage.staying | self.lost]
+        done = len([host for host in hosts if host not in self.lost])
+        return [*lines, self._row(kind, word, now - stage.begun, done, len(hosts), text)]
 
     def begin_task(
         self, key: str, name: str, host: str, now: float, *, waits: bool = False, changing: bool = False
@@ -287,6 +302,11 @@ class RunReport:
             return []
         return self._over(self.work.pop(key), now)
 
+    def stay(self, host: str) -> None:
+        """A host goes on with a play that has ended for other hosts, which have no part in it."""
+        if self.stage:
+            self.stage.staying.add(host)
+
     def end_tasks(self, now: float) -> list[Line]:
         """Another task begins: nobody else will have the same result as the hosts of the one before."""
         lines = [line for note in self.notes.values() for line in self._shown(note)]
@@ -308,6 +328,9 @@ class RunReport:
                 the host.
         """
         kind, text = str(more.get("kind", "failed")), "\n".join(self.items.pop((key, host), ())) or reason(result)
+        alike = text
+        for own in sorted({host, str(more.get("address") or host)}, key=len, reverse=True):
+            alike = alike.replace(own, "\0")
         if kind in ("failed", "unreachable"):
             self.lost.add(host)
             if self.stage:
@@ -317,12 +340,9 @@ class RunReport:
             stage = self.stage.name if self.stage else ""
             put_back = result.get("put_back")
             self.left |= put_back is False or (not put_back and bool(result.get("changed") or more.get("changing")))
-            self.failures.append(Failure(stage, host, visible(name), text, put_back is True))
+            self.failures.append(Failure(stage, host, visible(name), text, put_back is True, alike))
         lines = self.end_task(key, host, now)
         delegate = str(more.get("delegate") or "")
-        alike = text
-        for own in sorted({host, str(more.get("address") or host)}, key=len, reverse=True):
-            alike = alike.replace(own, "\0")
         self._note(
             (key, kind, name, delegate, alike), Note(kind, visible(name), text, now, visible(delegate)), host, text
         )
@@ -387,9 +407,7 @@ class RunReport:
             text = note.text.strip("\n")
             rest = "\n" + " " * 8 + indented_text(text, 8) if "\n" in text else f" {text}"
             return [Line("note", f"    {note.title} ({hosts}):{rest}")]
-        text = note.text
-        if len({*note.hosts.values()}) > 1:
-            text += f" (as {visible(next(iter(note.hosts)))} says it; the others differ in their names alone)"
+        text = note.text + _differing(note.hosts)
         hosts += f" -> {note.delegate}" if note.delegate else ""
         color = "note" if note.kind in ("ignored", "rescued") else "failed"
         return [Line(color, f"{note.kind:<8} {hosts}: {note.title}: {indented_text(text, 4)}")]
@@ -404,7 +422,7 @@ class RunReport:
         unreachable: Iterable[str],
         results: Mapping[str, Any],
     ) -> list[Line]:
-        """The last lines of the run: what changed on which hosts, what failed first and why, and what waits.
+        """The last lines of the run: what changed on which hosts, what waits, and which hosts failed and why.
 
         Args:
             now: the time.
@@ -436,12 +454,24 @@ class RunReport:
             lines.append(Line("failed", f"Failed: {self._hosts(broken)}."))
         if away:
             lines.append(Line("failed", f"Not reached: {self._hosts(away)}."))
-        first = next((failure for failure in self.failures if failure.host in broken | away), None)
-        if first:
-            text = short(" ".join(first.message.split()), FIRST)
-            lines.append(
-                Line("failed", f"Failed first, on {visible(first.host)} in {first.stage}: {first.task}: {text}")
-            )
+        return lines + self._reasons(broken | away)
+
+    def _reasons(self, lost: set[str]) -> list[Line]:
+        """Why each lost host has failed first, in the order of the failures; a line for all that failed alike."""
+        groups: dict[tuple[str, str, str], dict[str, str]] = {}
+        named: set[str] = set()
+        for failure in self.failures:
+            if failure.host in lost - named:
+                named.add(failure.host)
+                key = (failure.stage, failure.task, failure.alike)
+                groups.setdefault(key, {})[failure.host] = failure.message
+        lines = []
+        for number, ((stage, task, _alike), messages) in enumerate([*groups.items()][:REASONS]):
+            text = short(" ".join(next(iter(messages.values())).split()), SHORT) + _differing(messages)
+            word = "as well" if number else "first"
+            lines.append(Line("failed", f"Failed {word}, on {self._hosts(messages)} in {stage}: {task}: {text}"))
+        if others := [host for messages in [*groups.values()][REASONS:] for host in messages]:
+            lines.append(Line("failed", f"Failed as well, for other reasons (above): {self._hosts(others)}"))
         return lines
 
     def _changed(self) -> dict[str, dict[str, None]]:

@@ -338,9 +338,7 @@ def test_the_last_lines_of_a_check_count_what_the_run_would_change(tmp_path: Pat
 
 CHECKS = {
     "plan": 2,
-    "node_files": 1,
     "registration": 1,
-    "people_check": 2,
     "rotation_plan": 1,
     "upgrade_plan": 3,
     "restore": 2,

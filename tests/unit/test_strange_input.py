@@ -55,12 +55,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatti
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 from hypothesis import strategies as st
 from slurm_confs import OLD
 from strange_input import (
+from registration_texts import check_registration
     CLUSTERS,
     MEASURED,
     PAIRS,

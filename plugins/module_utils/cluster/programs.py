@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import (
     NO_INTERPRETER,
@@ -162,13 +162,23 @@ def programs(
     return sorted(paths.difference(installed))
 
 
+class ProgramError(NamedTuple):
+    """A program or script that Slurm could not run."""
+
+    text: str
+    what: str
+    """The parameter with its value, such as `slurm.conf Prolog: /opt/prolog`, or the script."""
+    hosts: list[str]
+    """The hosts without it; none if its value is wrong everywhere."""
+
+
 def program_errors(
     slurm_conf: Mapping[str, Any],
     facts_of: Mapping[str, Mapping[str, Any]],
     unprepared: Iterable[str] = (),
     scripts: Mapping[str, str] | None = None,
-) -> list[str]:
-    """The programs and scripts that Slurm could not run, a line for each.
+) -> list[ProgramError]:
+    """The programs and scripts that Slurm could not run.
 
     Args:
         slurm_conf: parameters of slurm.conf.
@@ -178,7 +188,9 @@ def program_errors(
     """
     named = dict.fromkeys(_named(slurm_conf, PROGRAMS))
     errors = [
-        f"slurm.conf {key}: found {path!r}, allowed: a full path, since Slurm runs no other"
+        ProgramError(
+            f"slurm.conf {key}: found {path!r}, allowed: a full path, since Slurm runs no other", f"slurm.conf {key}", []
+        )
         for key, path in named
         if not path.startswith("/") and key not in FILES_OF_SLURMCTLD
     ]
@@ -191,7 +203,8 @@ def program_errors(
     for (what, reason), names in hosts.items():
         # A reason that names a line is a sentence of its own.
         on = f"on {fold(names)}"
-        errors.append(f"{what} {on}, {reason}" if reason.startswith("line ") else f"{what} {reason} {on}")
+        text = f"{what} {on}, {reason}" if reason.startswith("line ") else f"{what} {reason} {on}"
+        errors.append(ProgramError(text, what, names))
     return errors
 
 

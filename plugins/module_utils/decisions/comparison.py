@@ -382,8 +382,8 @@ def registration_has_findings(host: RunHost, answers: Mapping[str, Answer]) -> b
         return False
     facts = {name: answer["ansible_facts"] for name, answer in answers.items()}
     nodes = {*host.members("slurm_compute")}
-    found = hardware.registration_errors(host, facts, [name for name in facts if name in nodes])
-    return bool(found.odd or found.refused)
+    found = hardware.registration_findings(host, facts, [name for name in facts if name in nodes])
+    return bool(found.hardware or found.programs)
 
 
 def work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -401,7 +401,7 @@ def _find_work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[
         serving = host.of(controller)
         yield from ((controller, stage) for stage, needs in stages.STAGES_OF_CONTROLLER.items() if needs(serving))
     submitting = [name for name in (*host.members("slurm_login"), *host["slurm_controllers"]) if name in answers]
-    yield from ((name, "validation") for name in submitting[:1])
+    yield from ((name, "validation") for name in submitting)
     yield from ((name, "directory") for name in (directory_hosts(directory) if directory else []))
     yield from ((name, "access") for name in access_hosts(host, answers))
     for stage, names in services_with_work(host, answers).items():

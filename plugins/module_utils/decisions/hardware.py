@@ -9,13 +9,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import program_errors, programs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import tmp_fs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import (
+    ProgramError,
+    program_errors,
+    programs,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import serving_controller, tmp_fs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import (
+    Difference,
+    find_differences,
+)
 
 WITH_PROGRAMS = ("slurm_compute", "slurm_controller", "slurm_login")
 """Groups of hosts on which Slurm runs programs of slurm.conf."""
@@ -38,7 +46,17 @@ class Registration:
     odd: list[str]
     """Differences that Slurm accepts."""
     refused: list[str]
-    """Differences for which Slurm refuses nodes, and programs that it could not run."""
+    """Why the run stops: with the change of this run Slurm would refuse nodes, or could not run a program."""
+    left_out: dict[str, list[str]]
+    """Why nodes are left out, by node: their own faults, which this run does not bring about."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the answers of hosts mean for Slurm."""
+
+    hardware: list[Difference]
+    programs: list[ProgramError]
 
 
 @dataclass(frozen=True)
@@ -64,18 +82,61 @@ def measurement(host: RunHost) -> Measurement:
 
 
 def registration(host: RunHost) -> Registration:
-    """Whether Slurm accepts the compute nodes of this play, and can run its programs on all hosts."""
+    """Whether Slurm accepts the compute nodes of this play, and can run its programs on all hosts.
+
+    A node with a fault of its own is left out. The run stops if its own change of the configuration is what Slurm would
+    refuse nodes for, since these may be in service, and if a host that is no node of this play has the fault.
+    """
     names = dict.fromkeys([*host.members("slurm_cluster"), *host.play_hosts])
     answers = {name: host.of(name).get("ansible_facts") or {} for name in names}
-    return registration_errors(host, answers, measured_hosts(host))
+    found = registration_findings(host, answers, measured_hosts(host))
+    own = {*host.play_hosts} - {*host["slurm_controllers"]}
+    refused: list[str] = []
+    left_out: dict[str, list[str]] = {}
+    causes = [(each.text, each.hosts, _changes_nodes(host, each.hosts)) for each in found.hardware if not each.accepted]
+    causes += [(each.text, each.hosts, _changes_program(host, each.what)) for each in found.programs]
+    for text, hosts, of_this_run in causes:
+        if of_this_run or not hosts or not own.issuperset(hosts):
+            refused.append(text)
+        else:
+            for name in hosts:
+                left_out.setdefault(name, []).append(text)
+    return Registration([each.text for each in found.hardware if each.accepted], refused, left_out)
 
 
-def registration_errors(
+def _planned(host: RunHost) -> list[Mapping[str, Any]]:
+    """The changes of the configuration by the plan of this run (role slurmctld)."""
+    return list((host.of(serving_controller(host)).get("__slurmctld_planned") or {}).get("plan") or [])
+
+
+def _changes_nodes(host: RunHost, names: Iterable[str]) -> bool:
+    """Whether this run changes what the configuration in force says of one of these nodes, or of GPUs."""
+    for step in _planned(host):
+        kind, _is, rest = step["what"].partition("=")
+        if step["before"] is None:  # a node that is new
+            continue
+        if kind.startswith("gres.conf"):
+            return True
+        if kind == "NodeName" and not {*names}.isdisjoint(expand(rest.partition(" ")[0])):
+            return True
+    return False
+
+
+def _changes_program(host: RunHost, what: str) -> bool:
+    """Whether the configuration in force does not name this program yet; of a script it is not known."""
+    controller = host.of(serving_controller(host)).answer()
+    bare = controller is not None and KEPT_CONF not in controller["ansible_facts"]["slurm_host"]["files"]
+    keys = {f"slurm.conf {key}" for key in what.partition(":")[0].removeprefix("slurm.conf ").split(", ")}
+    changed = any(step["what"] in keys for step in _planned(host))
+    return bare or changed or not what.startswith("slurm.conf ")
+
+
+def registration_findings(
     cluster: RunHost, answers: Mapping[str, Mapping[str, Any]], measured: Iterable[str]
-) -> Registration:
+) -> Findings:
     """What the answers of hosts mean for Slurm.
 
-    The first job would drain a node without its prolog, so missing programs of slurm.conf are refused as well.
+    The first job would drain a node without its prolog, so missing programs of slurm.conf are found as well.
 
     Args:
         cluster: any host, for the shared variables and the groups.
@@ -85,13 +146,13 @@ def registration_errors(
     """
     conf, scripts = cluster["slurm_conf"], site_scripts(cluster)
     machines = {name: answers[name]["slurm_hardware"] for name in measured}
-    found = check_registration(machines, cluster["slurm_nodes"], cluster["slurm_hardware_types"], conf)
+    found = find_differences(machines, cluster["slurm_nodes"], cluster["slurm_hardware_types"], conf)
     checked: dict[str, Any] = {}
     if scripts or programs(conf, WITH_PROGRAMS):
         facts = {name: answers.get(name, {}).get("slurm_host") or {} for name in cluster.members("slurm_cluster")}
         checked = {name: own for name, own in facts.items() if "programs" in own}
     unprepared = cluster.members("slurm_needs_packages")
-    return Registration(found["odd"], found["refused"] + program_errors(conf, checked, unprepared, scripts))
+    return Findings(found, program_errors(conf, checked, unprepared, scripts))
 
 
 def measured_hosts(host: RunHost) -> list[str]:

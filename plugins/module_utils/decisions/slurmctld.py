@@ -79,6 +79,8 @@ class FirstNodes:
     nodes: list[str]
     failed: bool
     """Whether it has failed on one of them."""
+    lost: str
+    """Those that the run has lost before they could tell, as a hostlist."""
 
 
 def lacks_package(host: RunHost) -> bool:
@@ -369,7 +371,7 @@ def first_nodes_result(host: RunHost) -> FirstNodes:
     """The result of the first nodes with the change."""
     answers = {name: host.of(name) for name in host.members("slurm_needs_first_nodes")}
     errors = {name: answer["__slurmd_outcome"] for name, answer in answers.items() if "__slurmd_outcome" in answer}
-    return FirstNodes([*errors], any(errors.values()))
+    return FirstNodes([*errors], any(errors.values()), fold([name for name in answers if name not in errors]))
 
 
 def nodes_to_restore(host: RunHost) -> list[str]:

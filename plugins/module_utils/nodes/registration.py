@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds, machine_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import vendor_by_method, vendor_of
@@ -31,12 +31,21 @@ ODD = "would be accepted, but"
 _MEMORY_PERCENT, _MEMORY_PERCENT_CLOUD = 100.0, 90.0  # DEFAULT_NODE_REG_MEM_PERCENT, DEFAULT_CLOUD_REG_MEM_PERCENT
 
 
-def check_registration(
+class Difference(NamedTuple):
+    """A difference between the declared and the measured hardware of nodes."""
+
+    text: str
+    hosts: list[str]
+    accepted: bool
+    """Whether Slurm accepts the nodes all the same."""
+
+
+def find_differences(
     measured: Mapping[str, Facts],
     nodes: Iterable[Mapping[str, Any]],
     hardware: Mapping[str, Machine],
     slurm_conf: Mapping[str, Any],
-) -> dict[str, list[str]]:
+) -> list[Difference]:
     """Check the nodes that were measured.
 
     Args:
@@ -46,8 +55,7 @@ def check_registration(
         slurm_conf: the shared variable slurm_conf.
 
     Returns:
-        `refused`: differences for which Slurm refuses nodes, and `odd`: differences that Slurm accepts. Each is a
-        list of messages, equal ones of several hosts folded into one.
+        The differences, equal ones of several hosts as one.
 
     Raises:
         ValueError: the hardware of a node is not known.
@@ -62,15 +70,14 @@ def check_registration(
             for verdict in _check_node(machine, measured[host], percent):
                 verdicts.setdefault(verdict, []).append(host)
     overridden = "config_override" in _read_setting(slurm_conf, "SlurmdParameters")
-    result: dict[str, list[str]] = {"refused": [], "odd": []}
+    found = []
     for (effect, what), hosts in verdicts.items():
         hidden = effect == INVAL and overridden
-        kind = "odd" if hidden or effect == ODD else "refused"
+        accepted = hidden or effect == ODD
         effect = "would be accepted, since SlurmdParameters has config_overrides, but" if hidden else effect
-        result[kind].append(
-            f"{fold(hosts)} {effect}: {what}" if effect != NO_START else f"{fold(hosts)}: {effect}: {what}"
-        )
-    return result
+        text = f"{fold(hosts)} {effect}: {what}" if effect != NO_START else f"{fold(hosts)}: {effect}: {what}"
+        found.append(Difference(text, hosts, accepted))
+    return found
 
 
 def _read_setting(slurm_conf: Mapping[str, Any], key: str) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
-from lab import Lab, container, podman
+from lab import Lab, container, podman, with_cluster
 
 RC = "/home/admin/.bashrc"
 """bash reads it also for a command that comes over ssh. The hosts of the lab share it."""
@@ -38,3 +40,68 @@ def test_hosts_that_hang_or_answer_without_end_are_left_out(lab: Lab) -> None:
     assert len(run.output) < 2_000_000
     others = {*lab.hosts} - {silent, loud}
     assert {name for name in others if run.stats[name]["ok"] > 5 and not run.stats[name]["failures"]} == others
+
+
+# -- hosts that go silent in the middle, and broken nodes ---------------------------------------------------------------
+
+
+@contextmanager
+def paused(host: str) -> Iterator[None]:
+    """The kernel of a host answers, as that of a machine that hangs can, and none of its processes."""
+    podman("pause", container(host))
+    try:
+        yield
+    finally:
+        podman("unpause", container(host))
+
+
+def changed_cluster(lab: Lab, directory: Path, number: int, **keys: Any) -> Lab:
+    """The lab with another user on every host, and another limit in the policy, both with this number."""
+    people = {"users": [{"name": f"kim{number}", "uid": 7000 + number, "account": "vision"}]}
+    accounting = {**lab.cluster["accounting"], "qos": [{"name": "fair", "MaxSubmitJobsPerUser": 9000 + number}]}
+    return with_cluster(lab, directory, {**lab.cluster, **people, "accounting": accounting, **keys})
+
+
+def change_is_on(lab: Lab, number: int, hosts: set[str]) -> bool:
+    """Whether these hosts have the user, no other host has it, and the database has the limit."""
+    known = {host for host in lab.hosts if host in hosts or not podman_is_paused(host)}
+    having = {host for host in known if lab.command(host, f"id -u kim{number} || true").startswith("7")}
+    limit = lab.command(lab.controller, "sacctmgr -nP show qos fair format=MaxSubmitJobsPerUser")
+    return having == hosts and limit == str(9000 + number)
+
+
+def podman_is_paused(host: str) -> bool:
+    """Whether none of the processes of a host runs."""
+    return podman("inspect", "--format={{.State.Status}}", container(host)).strip() == "paused"
+
+
+RUN_LOCK = "/run/gpucluster-slurm/run"
+SILENT = [
+    ("compute02", "Acquire the run lock"),
+    ("compute02", "Compare the host with the plan"),
+    ("login1", "Compare the host with the plan"),
+    ("compute01", "Create the users of the plan"),
+    ("login1", "Create the users of the plan"),
+    ("compute02", "Apply accounts, users and QOS"),
+]
+
+
+@pytest.mark.rare  # a silent host is waited for a minute
+@pytest.mark.parametrize(("number", "silent", "task"), [(number, *each) for number, each in enumerate(SILENT)])
+def test_a_host_that_goes_silent_is_left_out_and_named(
+    lab: Lab, tmp_path: Path, number: int, silent: str, task: str
+) -> None:
+    site = changed_cluster(lab, tmp_path, number)
+    live = site.start("site", "--skip-tags=validate")
+    live.wait_for_task(task)
+    with paused(silent):
+        run = live.finish()
+        nodes = lab.command(lab.controller, "grep ^NodeName /etc/slurm/slurm.conf")
+        assert run.failed.keys() <= {silent}, run.failed
+        assert (run.rc != 0) == bool(run.failed), run.failed
+        assert change_is_on(lab, number, {*lab.hosts} - {silent} | ({silent} - run.failed.keys()))
+        assert "compute[01-02]" in nodes
+        lab.command(lab.controller, f"test ! -e {RUN_LOCK}")
+    again = site.playbook("site")
+    assert (again.rc, again.failed) == (0, {})
+    assert change_is_on(lab, number, {*lab.hosts})

@@ -22,7 +22,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import meas
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
 from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
     CORES,
     ClusterRecord,
@@ -45,6 +44,7 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import (
 )
 from strange_input import limits
 from sysfs import Gpu, Machine
+from registration_texts import check_registration
 
 MODULES = Path(__file__).parents[4] / "plugins/modules"
 Path_ = tuple[Any, ...]

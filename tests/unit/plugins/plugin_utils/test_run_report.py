@@ -12,6 +12,7 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_report import
     AGAIN,
     ALIKE,
     HIDDEN,
+    REASONS,
     Line,
     RunReport,
     clock,
@@ -96,8 +97,56 @@ def test_hosts_that_fail_alike_are_shown_once() -> None:
     assert last(report, NODES) == [
         "Nothing was changed on 5 hosts (1:05).",
         "Failed: n[1-4].",
-        "Failed first, on n1 in Compute nodes: Start slurmd: error: n1: no such node at 10.0.0.1 see its log",
+        "Failed first, on n[1-4] in Compute nodes: Start slurmd: error: n1: no such node at 10.0.0.1 see its log "
+        "(as n1 says it; the others differ in their names alone)",
     ]
+
+
+def test_the_last_lines_name_every_host_that_failed_and_why() -> None:
+    report = begun()
+    for host, kind, why in (
+        ("n1", "failed", "a"),
+        ("n2", "unreachable", f"b {'x' * 500}"),
+        ("n3", "failed", "a"),
+        ("n1", "failed", "later"),
+    ):
+        report.begin_task("1", "x", host, 1)
+        report.fail("1", "x", host, {"msg": why}, 2, kind=kind)
+    report.begin_stage("Login", ["head"], 3)
+    report.begin_task("2", "y", "head", 3)
+    report.fail("2", "y", "head", {"msg": "a"}, 4)
+    report.end_stage(5)
+    lines = last(report, ["n1", "n3", "head"], ["n2"])[1:]
+    assert lines[3].startswith("Failed as well, on n2 in Compute nodes: x: b xxx")
+    assert len(lines.pop(3)) < 460
+    assert lines == [
+        "Failed: head,n[1,3].",
+        "Not reached: n2.",
+        "Failed first, on n[1,3] in Compute nodes: x: a",
+        "Failed as well, on head in Login: y: a",
+    ]
+
+
+def test_hosts_with_many_different_reasons_are_all_named() -> None:
+    report = RunReport(0, 30)
+    names = [f"n{number}" for number in range(1, 31)]
+    report.begin_stage("Compute nodes", names, 0)
+    for host in names:
+        report.begin_task("1", "x", host, 1)
+        report.fail("1", "x", host, {"msg": f"reason {len(host)} of {ord(host[-1])}{host[:-1] * 3}"}, 2)
+    lines = texts(report.end(9, names, names, [], {}))
+    assert len(lines) == 2 + REASONS + 1
+    assert lines[-1] == f"Failed as well, for other reasons (above): n[{REASONS + 1}-30]"
+
+
+def test_controllers_for_which_a_play_ends_at_once_have_no_part_in_it() -> None:
+    """They keep the run going if all hosts of the play are lost (docs/design/decisions.md)."""
+    report = begun()
+    for host in ("n1", "n2", "n3"):
+        report.stay(host)
+    report.begin_task("1", "x", "n1", 1)
+    report.fail("1", "x", "n1", {"msg": "a"}, 2)
+    assert texts(report.end_stage(3))[-1] == "failed 0:03 2 of 3 Compute nodes: n1"
 
 
 def test_other_reasons_are_other_lines() -> None:

@@ -54,6 +54,11 @@ def test_every_program_of_the_tables_has_a_place() -> None:
     assert paths - {key for keys in PROGRAMS.values() for key in keys} == set()
 
 
+def error_texts(*arguments: Any, **options: Any) -> list[str]:
+    """The texts of program_errors."""
+    return [error.text for error in program_errors(*arguments, **options)]
+
+
 def facts_of(programs: dict[str, dict[str, str]], scripts: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
     """The facts about hosts, with the programs that each of them cannot run."""
     return {host: {"programs": found, "scripts": scripts or {}} for host, found in programs.items()}
@@ -62,7 +67,7 @@ def facts_of(programs: dict[str, dict[str, str]], scripts: dict[str, str] | None
 def test_programs_that_hosts_lack_are_named_once() -> None:
     missing = {"/opt/site/last": "is missing"}
     lacking = {"n1": missing, "n2": missing, "n10": missing | {"/usr/sbin/reboot": "is not executable"}, "head": {}}
-    assert program_errors(CONF, facts_of(lacking)) == [
+    assert error_texts(CONF, facts_of(lacking)) == [
         "slurm.conf Prolog: /opt/site/last is missing on n[1-2,10]",
         "slurm.conf RebootProgram: /usr/sbin/reboot is not executable on n10",
     ]
@@ -71,13 +76,13 @@ def test_programs_that_hosts_lack_are_named_once() -> None:
 def test_programs_that_cannot_run_are_named_with_their_line() -> None:
     reason = "line 1: found '#!/bin/bash\\r', which ends with a carriage return"
     facts = facts_of({"n1": {"/opt/site/last": reason}, "n2": {"/opt/site/last": reason}})
-    assert program_errors(CONF, facts) == [f"slurm.conf Prolog: /opt/site/last on n[1-2], {reason}"]
+    assert error_texts(CONF, facts) == [f"slurm.conf Prolog: /opt/site/last on n[1-2], {reason}"]
 
 
 def test_a_shell_starts_the_reboot_program() -> None:
     conf = {"RebootProgram": "/opt/a", "TaskProlog": "/opt/a"}
     reason = "line 1: found 'reboot', which names no interpreter, allowed: ..."
-    assert program_errors(conf, facts_of({"n1": {"/opt/a": reason}})) == [
+    assert error_texts(conf, facts_of({"n1": {"/opt/a": reason}})) == [
         f"slurm.conf TaskProlog: /opt/a on n1, {reason}"
     ]
 
@@ -85,15 +90,15 @@ def test_a_shell_starts_the_reboot_program() -> None:
 def test_packages_of_the_run_may_bring_a_program() -> None:
     conf = {"TaskProlog": "/usr/bin/tool", "TaskEpilog": "/usr/local/bin/tool"}
     facts = facts_of({"n1": {"/usr/bin/tool": "is missing", "/usr/local/bin/tool": "is missing"}})
-    assert program_errors(conf, facts, ["n1"]) == ["slurm.conf TaskEpilog: /usr/local/bin/tool is missing on n1"]
+    assert error_texts(conf, facts, ["n1"]) == ["slurm.conf TaskEpilog: /usr/local/bin/tool is missing on n1"]
 
 
 def test_packages_of_the_run_may_bring_an_interpreter_and_repair_nothing() -> None:
     conf = {"Prolog": "/opt/a", "Epilog": "/opt/b"}
     needs, wrong = "needs /usr/bin/zsh, which is missing", "line 3: bash -n: syntax error"
     facts = facts_of({"n1": {"/opt/a": needs, "/opt/b": wrong}})
-    assert program_errors(conf, facts, ["n1"]) == [f"slurm.conf Epilog: /opt/b on n1, {wrong}"]
-    assert program_errors(conf, facts)[:1] == [f"slurm.conf Prolog: /opt/a {needs} on n1"]
+    assert error_texts(conf, facts, ["n1"]) == [f"slurm.conf Epilog: /opt/b on n1, {wrong}"]
+    assert error_texts(conf, facts)[:1] == [f"slurm.conf Prolog: /opt/a {needs} on n1"]
 
 
 SCRIPTS = {"prologs: disk": "#!/usr/bin/env zsh\n", "slurm_files.p.sh": "#!/opt/perl\n", "epilogs: none": "none"}
@@ -103,12 +108,12 @@ def test_nodes_have_the_interpreters_of_scripts() -> None:
     assert programs({}, ["slurm_compute"], (), SCRIPTS) == ["/opt/perl", "/usr/bin/env", "zsh"]
     assert programs({}, ["slurm_controller"], (), SCRIPTS) == []
     facts = facts_of({"n1": {"zsh": "is missing", "/opt/perl": "is missing"}}, {"prologs: disk": "line 2: x", "y": "z"})
-    assert program_errors({}, facts, scripts=SCRIPTS) == [
+    assert error_texts({}, facts, scripts=SCRIPTS) == [
         "prologs: disk: its interpreter zsh is missing on n1",
         "slurm_files.p.sh: its interpreter /opt/perl is missing on n1",
         "prologs: disk on n1, line 2: x",
     ]
-    assert program_errors({}, facts, ["n1"], SCRIPTS) == ["prologs: disk on n1, line 2: x"]
+    assert error_texts({}, facts, ["n1"], SCRIPTS) == ["prologs: disk on n1, line 2: x"]
 
 
 def test_the_scripts_of_a_site() -> None:
@@ -126,11 +131,11 @@ def test_the_scripts_of_a_site() -> None:
 
 
 def test_other_paths_that_a_host_answers_are_not_shown() -> None:
-    assert program_errors(CONF, facts_of({"n1": {"/etc/shadow": "is missing"}}, {"x": "is missing"})) == []
+    assert error_texts(CONF, facts_of({"n1": {"/etc/shadow": "is missing"}}, {"x": "is missing"})) == []
 
 
 @pytest.mark.parametrize("key", ["HealthCheckProgram", "TaskProlog", "PrologSlurmctld", "SrunProlog"])
 def test_a_relative_path_is_refused(key: str) -> None:
     """Slurm runs a Prolog or Epilog that its controller has next to slurm.conf, and a RebootProgram by its name."""
-    errors = program_errors({key: "check.sh", "Prolog": "prolog.sh", "RebootProgram": "reboot"}, {})
+    errors = error_texts({key: "check.sh", "Prolog": "prolog.sh", "RebootProgram": "reboot"}, {})
     assert errors == [f"slurm.conf {key}: found 'check.sh', allowed: a full path, since Slurm runs no other"]

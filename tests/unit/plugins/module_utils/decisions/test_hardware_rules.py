@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import hardware
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF
 from plain_host import PlainHost, cluster
 
 PROLOG = {"Prolog": "/opt/prolog"}
@@ -41,25 +42,80 @@ def measure(host: PlainHost, **facts: Any) -> None:
     host["ansible_facts"]["slurm_hardware"].update(facts)
 
 
-def test_a_node_with_less_than_declared_is_refused() -> None:
+def planned(hosts: dict[str, PlainHost], *steps: tuple[str, str | None]) -> None:
+    """Let the plan of the run have these changes: what, and its value before; a configuration is in force."""
+    hosts["head"].say(files={KEPT_CONF: "0" * 64})
+    hosts["head"].set(__slurmctld_planned={"plan": [{"what": what, "before": before} for what, before in steps]})
+
+
+def test_a_node_with_less_than_declared_is_left_out() -> None:
     hosts = answered(["n1", "n2"])
-    assert hardware.registration(hosts["n1"]) == hardware.Registration([], [])
+    assert hardware.registration(hosts["n1"]) == hardware.Registration([], [], {})
     measure(hosts["n2"], real_memory=1900)
-    (refused,) = hardware.registration(hosts["n1"]).refused
-    assert refused.startswith("n2 would become INVAL: RealMemory 2000 configured, 1900 present")
+    found = hardware.registration(hosts["n1"])
+    (why,) = found.left_out.pop("n2")
+    assert why.startswith("n2 would become INVAL: RealMemory 2000 configured, 1900 present")
+    assert found == hardware.Registration([], [], {})
+
+
+@pytest.mark.parametrize(
+    ("what", "before", "stops"),
+    [
+        ("NodeName=n[1-2] RealMemory", "1900", True),
+        ("NodeName=n1 RealMemory", "1900", False),
+        ("NodeName=n2", None, False),
+        ("gres.conf NodeName=n[1-2] Name=gpu File", "/dev/nvidia0", True),
+        ("PartitionName=n2 State", "UP", False),
+        ("slurm.conf KillWait", "30", False),
+    ],
+)
+def test_a_change_for_which_slurm_would_refuse_nodes_stops_the_run(what: str, before: str | None, stops: bool) -> None:
+    """The node may be in service, with jobs: it would become INVAL when the change comes into force."""
+    hosts = answered(["n1", "n2"])
+    planned(hosts, (what, before))
+    measure(hosts["n2"], real_memory=1900)
+    found = hardware.registration(hosts["n1"])
+    assert (bool(found.refused), [*found.left_out]) == (stops, [] if stops else ["n2"])
+
+
+def test_a_controller_that_slurm_would_refuse_stops_the_run() -> None:
+    hosts = answered(["n1", "n2"], slurm_controllers=["head", "n2"])
+    measure(hosts["n2"], real_memory=1900)
+    found = hardware.registration(hosts["n1"])
+    assert (len(found.refused), found.left_out) == (1, {})
+
+
+@pytest.mark.parametrize(
+    ("what", "stops"), [("slurm.conf KillWait", False), ("slurm.conf Prolog", True), ("slurm.conf Epilog", False)]
+)
+def test_a_node_that_has_lost_a_program_is_left_out(what: str, stops: bool) -> None:
+    """If the configuration in force does not name it yet, the first job would drain each node without it."""
+    hosts = answered(["n1", "n2"], slurm_conf=PROLOG)
+    planned(hosts, (what, None))
+    hosts["n2"].say(programs={"/opt/prolog": "does not exist"})
+    found = hardware.registration(hosts["n1"])
+    assert (bool(found.refused), [*found.left_out]) == (stops, [] if stops else ["n2"])
+
+
+def test_a_login_host_that_has_lost_a_program_stops_the_run() -> None:
+    """The play has the nodes alone, and this host would go on."""
+    hosts = answered(["n1"], slurm_conf=PROLOG)
+    planned(hosts)
+    hosts["head"].say(programs={"/opt/prolog": "does not exist"})
+    assert hardware.registration(hosts["n1"]).refused == ["slurm.conf Prolog: /opt/prolog does not exist on head"]
 
 
 def test_another_shape_of_the_same_cpus_is_odd() -> None:
     hosts = answered(["n1", "n2"])
     measure(hosts["n1"], sockets_per_board=2, cores_per_socket=1)
     found = hardware.registration(hosts["n1"])
-    assert (len(found.odd), found.refused) == (1, [])
+    assert (len(found.odd), found.refused, found.left_out) == (1, [], {})
 
 
 def test_hosts_that_have_left_the_play_are_not_compared() -> None:
     hosts = answered(["n1"])
     measure(hosts["n2"], real_memory=1900)
-    assert hardware.registration(hosts["n1"]).refused == []
+    assert hardware.registration(hosts["n1"]) == hardware.Registration([], [], {})
 
 
 def test_gpus_that_a_run_would_change_are_not_compared_in_check_mode() -> None:
@@ -68,13 +124,13 @@ def test_gpus_that_a_run_would_change_are_not_compared_in_check_mode() -> None:
     assert hardware.measured_hosts(hosts["n1"].set(ansible_check_mode=False)) == ["n1", "n2"]
 
 
-def test_programs_that_a_host_lacks_are_refused_after_the_hardware() -> None:
+def test_programs_of_a_new_configuration_that_a_host_lacks_are_refused() -> None:
     hosts = answered(["n1", "n2"], slurm_conf=PROLOG)
     hosts["n2"].say(programs={"/opt/prolog": "does not exist"})
     measure(hosts["n1"], real_memory=1900)
-    refused = hardware.registration(hosts["n1"]).refused
-    assert [line.partition(" ")[0] for line in refused] == ["n1", "slurm.conf"]
-    assert refused[1] == "slurm.conf Prolog: /opt/prolog does not exist on n2"
+    found = hardware.registration(hosts["n1"])
+    assert found.refused == ["slurm.conf Prolog: /opt/prolog does not exist on n2"]
+    assert [*found.left_out] == ["n1"]
 
 
 def test_a_host_that_the_run_leaves_out_lacks_no_program() -> None:
@@ -88,8 +144,8 @@ def test_the_answers_may_come_from_elsewhere() -> None:
     """One comparison for all hosts needs no variables of each host."""
     hosts = cluster(slurm_conf=PROLOG)
     answers = {"n1": {"slurm_host": hosts["n1"].facts, "slurm_hardware": {**MACHINE, "cpus": 1}}}
-    found = hardware.registration_errors(hosts["head"], answers, ["n1"])
-    assert [line[:20] for line in found.refused] == ["n1 would become INVA"]
+    found = hardware.registration_findings(hosts["head"], answers, ["n1"])
+    assert [each.text[:20] for each in found.hardware] == ["n1 would become INVA"]
 
 
 @pytest.mark.parametrize(

@@ -235,11 +235,11 @@ def test_the_first_node_of_each_kind_that_was_reached_tries_a_change() -> None:
 
 def test_all_nodes_get_their_previous_settings_if_the_change_fails_on_one() -> None:
     hosts = cluster(groups={**GROUPS, "slurm_needs_first_nodes": ["n1", "n2"]})
-    assert slurmctld.first_nodes_result(hosts["head"]) == slurmctld.FirstNodes([], failed=False)
+    assert slurmctld.first_nodes_result(hosts["head"]) == slurmctld.FirstNodes([], failed=False, lost="n[1-2]")
     hosts["n1"].set(__slurmd_outcome="")
     assert slurmctld.nodes_to_restore(hosts["head"]) == []
     hosts["n2"].set(__slurmd_outcome="does not start")
-    assert slurmctld.first_nodes_result(hosts["head"]) == slurmctld.FirstNodes(["n1", "n2"], failed=True)
+    assert slurmctld.first_nodes_result(hosts["head"]) == slurmctld.FirstNodes(["n1", "n2"], failed=True, lost="")
     assert slurmctld.nodes_to_restore(hosts["head"]) == ["n1", "n2"]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import check_registration
+from registration_texts import check_registration
 
 MACHINE: dict[str, Any] = {"sockets": 2, "cores_per_socket": 4, "threads_per_core": 2, "real_memory": 3700}
 T4 = {"name": "gpu", "type": "t4", "file": "/dev/nvidia[0-1]"}
