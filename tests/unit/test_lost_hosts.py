@@ -33,7 +33,7 @@ def run_site(there: Hosts, *arguments: str) -> str:
     run = there.run("gpucluster.slurm.site", "--skip-tags", "mig,validate", *arguments)
     assert run.returncode != 0, run.stdout
     assert '"state": "ended"' in there.asked("head", "slurm_run"), run.stdout
-    return run.stdout
+    return str(run.stdout)
 
 
 @pytest.mark.parametrize(
@@ -93,3 +93,65 @@ def test_a_change_that_a_lost_first_node_has_not_proved_reaches_no_other(tmp_pat
     assert "Whether slurmd starts with the change is not known: n1 was lost." in " ".join(run.stdout.split())
     assert '"state": "proven"' not in there.asked("head", "slurm_config")
     assert not there.asked("n2", "slurm_service") + there.asked("n3", "slurm_service")
+
+
+@pytest.mark.rare
+def test_a_refused_plan_stops_all_hosts_although_a_controller_was_lost_before(tmp_path: Path) -> None:
+    """Ansible's any_errors_fatal stops only the hosts of its play then."""
+    hosts = standing(["head", "head2", "n1", "n2", "n3"])
+    hosts["head2"]["slurm_host_facts"] = SILENT
+    hosts["head"]["slurm_state_directory"] = SILENT
+    hosts["head"]["slurm_host_facts"]["ansible_facts"]["slurm_host"]["serving_controller"] = "head"
+    model = cluster(StateSaveLocation="/shared") | {"controllers": "head,head2"}
+    there = Hosts(tmp_path / "site", model, hosts)
+    run = there.run("gpucluster.slurm.site", "--skip-tags", "mig,validate")
+    assert run.returncode != 0
+    assert "it has lost head, the controller that serves" in run.stdout
+    assert not any(there.asked(name, "slurm_packages") for name in hosts)
+
+
+# -- the playbooks themselves ------------------------------------------------------------------------------------------
+
+STOPPED_BY = {"slurm_cluster", "slurm_controller", "slurm_database"}
+"""Groups of which all hosts are all, or whose order stops the run (docs/design/decisions.md)."""
+OF_CONTROLLERS = {
+    *("slurm_needs_shared_state", "slurm_needs_container_plugins_everywhere", "slurm_needs_stopped_controller"),
+    *("slurm_needs_controller", "slurm_needs_policy", "slurm_needs_munge"),
+}
+"""Groups of controllers, of which the one that serves is always a member."""
+
+
+def plays_of(path: Path) -> list[dict[str, Any]]:
+    """The plays of a playbook, with those that it imports."""
+    found: list[dict[str, Any]] = []
+    for play in yaml.safe_load(path.read_text()):
+        imported = play.get("ansible.builtin.import_playbook")
+        found += plays_of(path.parent / imported) if imported else [play | {"file": path.stem}]
+    return found
+
+
+def test_the_table_of_decisions_has_the_plays_that_stop_a_run() -> None:
+    text = (ROOT / "docs/design/decisions.md").read_text().partition("## Hosts that are lost")[2].partition("\n## ")[0]
+    rows = [row.split(" | ") for row in re.findall(r"^\| (`.*) \|$", text, re.M)]
+    table = {name for _stages, names, _why in rows for name in names.split("; ")}
+    stages = {name for stages, _names, _why in rows for name in re.findall(r"`(\w+)`", stages)}
+    paths = [*ROOT.glob("playbooks/*.yml"), *ROOT.glob("playbooks/stages/*.yml")]
+    fatal = [play for path in paths for play in plays_of(path) if play.get("any_errors_fatal")]
+    assert {play["name"] for play in fatal} == table
+    assert {play["file"] for play in fatal} == stages
+
+
+def test_a_play_of_site_whose_hosts_are_all_lost_does_not_end_the_run() -> None:
+    """Either its order stops the run, or it has the controllers as well, which leave it by its first task."""
+    wrong = []
+    for play in plays_of(ROOT / "playbooks/site.yml"):
+        groups = {*re.findall(r"slurm_\w+", re.sub(r" if .*? else|limit_answers", "", str(play["hosts"]), flags=re.S))}
+        first = play["tasks"][0] if play.get("tasks") else {}
+        anchored = first.get("ansible.builtin.meta") == "end_host" and (
+            "slurm_controller" in groups or "slurm_needs_validation" in groups
+        )
+        stops = play.get("any_errors_fatal") or not groups - STOPPED_BY - OF_CONTROLLERS
+        asks = play.get("become")  # other plays run on the control host
+        if asks and not anchored and not stops:
+            wrong.append((play["file"], play["name"], groups))
+    assert wrong == []

@@ -150,6 +150,8 @@ Changed 3 of 3 hosts (TIME):
 Failed: h[1-2].
 Not reached: h3.
 Failed first, on h2 in Free: Try again: exit status 3: bad h2
+Failed as well, on h3 in Away: Reach: NO ROUTE
+Failed as well, on h1 in Fatal: Stop: no more of this
 """
 
 
@@ -422,7 +424,7 @@ def test_ansible_runner_has_its_events_and_the_same_lines(tmp_path: Path) -> Non
     assert run.status == "failed"
     with run.stdout as file:
         output = file.read()
-    assert same(output).split("\n")[-4:-1] == LINES.split("\n")[-4:-1]
+    assert same(output).split("\n")[-6:-1] == LINES.split("\n")[-6:-1]
     assert {line for line in same(output).split("\n") if line.startswith("changed")} == {
         "changed TIME 3 of 3 First: h[1-3]",
         "changed TIME 2 of 2 Handlers: h1",

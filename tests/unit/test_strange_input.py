@@ -58,9 +58,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health impo
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
 from hypothesis import strategies as st
+from registration_texts import check_registration
 from slurm_confs import OLD
 from strange_input import (
-from registration_texts import check_registration
     CLUSTERS,
     MEASURED,
     PAIRS,

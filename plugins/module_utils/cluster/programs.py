@@ -189,7 +189,9 @@ def program_errors(
     named = dict.fromkeys(_named(slurm_conf, PROGRAMS))
     errors = [
         ProgramError(
-            f"slurm.conf {key}: found {path!r}, allowed: a full path, since Slurm runs no other", f"slurm.conf {key}", []
+            f"slurm.conf {key}: found {path!r}, allowed: a full path, since Slurm runs no other",
+            f"slurm.conf {key}",
+            [],
         )
         for key, path in named
         if not path.startswith("/") and key not in FILES_OF_SLURMCTLD

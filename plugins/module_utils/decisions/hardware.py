@@ -21,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import (
-    Difference,
+    MachineDifference,
     find_differences,
 )
 
@@ -55,7 +55,7 @@ class Registration:
 class Findings:
     """What the answers of hosts mean for Slurm."""
 
-    hardware: list[Difference]
+    hardware: list[MachineDifference]
     programs: list[ProgramError]
 
 

@@ -31,7 +31,7 @@ ODD = "would be accepted, but"
 _MEMORY_PERCENT, _MEMORY_PERCENT_CLOUD = 100.0, 90.0  # DEFAULT_NODE_REG_MEM_PERCENT, DEFAULT_CLOUD_REG_MEM_PERCENT
 
 
-class Difference(NamedTuple):
+class MachineDifference(NamedTuple):
     """A difference between the declared and the measured hardware of nodes."""
 
     text: str
@@ -45,7 +45,7 @@ def find_differences(
     nodes: Iterable[Mapping[str, Any]],
     hardware: Mapping[str, Machine],
     slurm_conf: Mapping[str, Any],
-) -> list[Difference]:
+) -> list[MachineDifference]:
     """Check the nodes that were measured.
 
     Args:
@@ -76,7 +76,7 @@ def find_differences(
         accepted = hidden or effect == ODD
         effect = "would be accepted, since SlurmdParameters has config_overrides, but" if hidden else effect
         text = f"{fold(hosts)} {effect}: {what}" if effect != NO_START else f"{fold(hosts)}: {effect}: {what}"
-        found.append(Difference(text, hosts, accepted))
+        found.append(MachineDifference(text, hosts, accepted))
     return found
 
 

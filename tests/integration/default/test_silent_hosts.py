@@ -42,7 +42,7 @@ def test_hosts_that_hang_or_answer_without_end_are_left_out(lab: Lab) -> None:
     assert {name for name in others if run.stats[name]["ok"] > 5 and not run.stats[name]["failures"]} == others
 
 
-# -- hosts that go silent in the middle, and broken nodes ---------------------------------------------------------------
+# -- hosts that go silent in the middle, and broken nodes --------------------------------------------------------------
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def change_is_on(lab: Lab, number: int, hosts: set[str]) -> bool:
 
 def podman_is_paused(host: str) -> bool:
     """Whether none of the processes of a host runs."""
-    return podman("inspect", "--format={{.State.Status}}", container(host)).strip() == "paused"
+    return bool(podman("inspect", "--format={{.State.Status}}", container(host)).strip() == "paused")
 
 
 RUN_LOCK = "/run/gpucluster-slurm/run"
@@ -105,3 +105,30 @@ def test_a_host_that_goes_silent_is_left_out_and_named(
     again = site.playbook("site")
     assert (again.rc, again.failed) == (0, {})
     assert change_is_on(lab, number, {*lab.hosts})
+
+
+@pytest.mark.rare
+def test_nodes_with_faults_are_left_out_and_people_and_policy_go_on(lab: Lab, tmp_path: Path) -> None:
+    """A GPU is missing on one node; the slurmd of the other one, which is drained, does not start."""
+    other, node = lab.nodes
+    unit, broken = "/run/systemd/system/slurmd.service.d/zz-broken.conf", "[Service]\\nExecStartPre=/bin/false\\n"
+    lab.command(node, "mv /dev/nvidia1 /dev/away")
+    lab.command(other, f"mkdir -p $(dirname {unit}) && printf '{broken}' >{unit} && systemctl daemon-reload")
+    lab.command(other, "systemctl stop slurmd")
+    for state in ("drain", "down"):
+        lab.command(lab.controller, f"scontrol update nodename={other} state={state} reason=test")
+    try:
+        run = changed_cluster(lab, tmp_path, 20).playbook("site", "--skip-tags=validate")
+        assert run.rc == 2
+        assert run.failed.keys() == {other, node}, run.failed
+        assert f"{node}: slurmd would not start: /dev/nvidia1 configured" in str(run.failed[node])
+        assert change_is_on(lab, 20, {*lab.hosts} - {node})
+        assert "NodeName=compute[01-02]" in lab.command(lab.controller, "cat /etc/slurm/slurm.conf")
+    finally:
+        lab.command(node, "mv /dev/away /dev/nvidia1")
+        lab.command(other, f"rm {unit} && systemctl daemon-reload && systemctl reset-failed slurmd; true")
+    again = changed_cluster(lab, tmp_path, 20).playbook("site", "--skip-tags=validate")
+    lab.command(lab.controller, f"scontrol update nodename={other} state=resume")
+    assert (again.rc, again.failed) == (0, {})
+    lab.wait_until_idle(lab.controller, other)
+    assert change_is_on(lab, 20, {*lab.hosts})

@@ -42,9 +42,9 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import (
     fact_problems,
     printed,
 )
+from registration_texts import check_registration
 from strange_input import limits
 from sysfs import Gpu, Machine
-from registration_texts import check_registration
 
 MODULES = Path(__file__).parents[4] / "plugins/modules"
 Path_ = tuple[Any, ...]

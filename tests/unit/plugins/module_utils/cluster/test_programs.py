@@ -82,9 +82,7 @@ def test_programs_that_cannot_run_are_named_with_their_line() -> None:
 def test_a_shell_starts_the_reboot_program() -> None:
     conf = {"RebootProgram": "/opt/a", "TaskProlog": "/opt/a"}
     reason = "line 1: found 'reboot', which names no interpreter, allowed: ..."
-    assert error_texts(conf, facts_of({"n1": {"/opt/a": reason}})) == [
-        f"slurm.conf TaskProlog: /opt/a on n1, {reason}"
-    ]
+    assert error_texts(conf, facts_of({"n1": {"/opt/a": reason}})) == [f"slurm.conf TaskProlog: /opt/a on n1, {reason}"]
 
 
 def test_packages_of_the_run_may_bring_a_program() -> None:

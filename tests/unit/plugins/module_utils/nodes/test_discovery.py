@@ -14,8 +14,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_topology
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover, machine_type
-from sysfs import Gpu, Memory, random_machine
 from registration_texts import check_registration
+from sysfs import Gpu, Memory, random_machine
 
 H100 = "NVIDIA H100 80GB HBM3"
 

@@ -36,12 +36,8 @@ def facts(**changed: Any) -> dict[str, Any]:
 def verdict(
     measured: dict[str, Any], machine: dict[str, Any], slurm_conf: dict[str, Any] | None = None, **node: Any
 ) -> dict[str, list[str]]:
-    return check_registration(
-        {"compute01": measured},
-        [{"hosts": "compute[01-02]", "hardware": "m", **node}],
-        {"m": machine},
-        slurm_conf or {},
-    )
+    nodes = [{"hosts": "compute[01-02]", "hardware": "m", **node}]
+    return dict(check_registration({"compute01": measured}, nodes, {"m": machine}, slurm_conf or {}))
 
 
 RIGHT: dict[str, list[str]] = {"refused": [], "odd": []}

@@ -15,8 +15,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health impo
 from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import GpuFact
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import check_of
 from kfd import gpu_node, pci_files, tree
-from sysfs import Gpu, Machine, Memory
 from registration_texts import check_registration
+from sysfs import Gpu, Machine, Memory
 
 CORES = [1 << cpu for cpu in range(16)]
 PCI_IDS = "1002  AMD/ATI\n\t740f  Aldebaran/MI200 [Instinct MI210]\n\t740c  Aldebaran/MI200 [Instinct MI250X/MI250]\n"
