@@ -29,11 +29,14 @@ IDS_A_SECOND = 40
 """Job ids that no cluster uses in each second: by default slurmctld has at most 10,000 jobs (MaxJobCount), and each of
 them for 300 s after its end (MinJobAge), which makes 33. A task of an array gets its id when it starts."""
 
-LEAST_GAP = 100_000
-"""Job ids that are left out at least: more than slurmctld can have at one time."""
+BURSTS = 10
+"""How many times MaxJobCount jobs are submitted in a burst at most, in a backup's age."""
 
-FIRST_ID, LAST_ID, HIGHEST_ID = 1, 0x03FF0000, 0x03FFFFFF
-"""Slurm's defaults of FirstJobId and MaxJobId, and the highest MaxJobId (`src/common/read_config.h`)."""
+DEFAULTS = {"FirstJobId": 1, "MaxJobId": 0x03FF0000, "MaxJobCount": 10_000}
+"""Those of Slurm (`src/common/read_config.h`)."""
+
+HIGHEST_ID = 0x03FFFFFF
+"""The highest MaxJobId; slurmctld takes a higher one for it."""
 
 
 def primary(host: RunHost) -> str:
@@ -234,7 +237,7 @@ def events(host: RunHost) -> list[str]:
     over = ended_jobs(host)
     open_ = [name for name in found.get("ended", {}) if name not in over]
     lines = {
-        "jobs that ran at the time of the backup and run no more: they are ended as CANCELLED, and not requeued": over,
+        "jobs that ran at the time of the backup and run no more: they are ended, and not requeued": over,
         "jobs that ran at the time of the backup, and of which it is not known whether they run: they stay": open_,
     }
     said = [f"{what}: {', '.join(names)}" for what, names in lines.items() if names]
@@ -299,22 +302,23 @@ def state_command(host: RunHost) -> list[str]:
 
 def next_job_id(host: RunHost) -> int:
     """The next job id: none that may have been given since the backup, of which nobody may know any more."""
-    found, conf = compared_jobs(host), host["slurm_conf"]
+    found = compared_jobs(host)
     used = [*found.get("used", []), *_later_jobs(host).get("submitted", [])]
-    first, last = (int(conf.get(*default)) for default in (("FirstJobId", FIRST_ID), ("MaxJobId", LAST_ID)))
-    return id_after(int(found["next_job_id"]), used, int(found["age"]), max(first, 1), min(last, HIGHEST_ID))
+    first, last, jobs = (int(host["slurm_conf"].get(*default)) for default in DEFAULTS.items())
+    gap = BURSTS * jobs + IDS_A_SECOND * int(found["age"])
+    return id_after(int(found["next_job_id"]), used, gap, max(first, 1), min(last, HIGHEST_ID))
 
 
-def id_after(saved: int, used: Iterable[int], age: int, first: int, last: int) -> int:
-    """A job id after those that slurmctld may have given in so many seconds.
+def id_after(saved: int, used: Iterable[int], gap: int, first: int, last: int) -> int:
+    """The job id that leaves out so many, and those that are known to be used.
 
-    It gives those from the first up to the last but one, and begins again (`get_next_job_id` in
+    slurmctld gives the ids from the first up to the last but one, and begins again (`get_next_job_id` in
     `src/slurmctld/job_mgr.c`). Half of them are left out at most, so that recent ones come last.
     """
     span = max(last - first, 2)
     place = max(saved - first, 0)
     later = [(number - first - place) % span + 1 for number in used]
-    gap = min(LEAST_GAP + IDS_A_SECOND * age, span // 2)
+    gap = min(gap, span // 2)
     return first + (place + max([gap, *(number for number in later if number <= span // 2)])) % span
 
 

@@ -253,27 +253,33 @@ def test_no_job_id_is_used_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved", "used", "age", "limits", "expected"),
+    ("saved", "used", "gap", "limits", "expected"),
     [
-        (7, [], 0, (1, 0x03FF0000), 100_007),
-        (7, [], 86400, (1, 0x03FF0000), 3_556_007),  # a day
-        (67_000_000, [67_000_001], 0, (1, 0x03FF0000), 56_673),  # after the highest one, slurmctld begins again
-        (500, [67_000_000], 0, (1, 0x03FF0000), 100_500),  # so it was before the backup
+        (7, [], 100_000, (1, 0x03FF0000), 100_007),
+        (67_000_000, [67_000_001], 100_000, (1, 0x03FF0000), 56_673),  # after the highest one, slurmctld begins again
+        (500, [67_000_000], 100_000, (1, 0x03FF0000), 100_500),  # so it was before the backup
         (7, [], 1 << 40, (1, 0x03FF0000), 33_521_670),  # half of all
-        (20, [], 0, (1_000_000, 0x03FF0000), 1_100_000),  # FirstJobId was raised
-        (7, [], 60, (1, 101), 57),
-        (0xFFFFFF, [], 0, (5, 5), 6),
+        (20, [], 100_000, (1_000_000, 0x03FF0000), 1_100_000),  # FirstJobId was raised
+        (7, [], 100_000, (1, 101), 57),
+        (0xFFFFFF, [], 100_000, (5, 5), 6),
     ],
 )
 def test_the_next_job_id_is_one_that_slurmctld_gives(
-    saved: int, used: list[int], age: int, limits: tuple[int, int], expected: int
+    saved: int, used: list[int], gap: int, limits: tuple[int, int], expected: int
 ) -> None:
-    assert restore.id_after(saved, used, age, *limits) == expected
+    assert restore.id_after(saved, used, gap, *limits) == expected
 
 
-def test_a_second_restore_of_the_same_backup_gives_other_ids() -> None:
-    first = restore.id_after(7, [], 3600, 1, 0x03FF0000)
-    assert restore.id_after(7, [], 3660, 1, 0x03FF0000) >= first + 60 * 10_000 // 300
+def test_a_second_restore_of_the_same_backup_leaves_out_what_slurmctld_gave_meanwhile() -> None:
+    """At most MaxJobCount jobs in MinJobAge, by Slurm's defaults."""
+    host = hosts_with()["head"]
+    numbers = []
+    for age in (3600, 7200):
+        host.set(__backup_compared=printed(next_job_id=7, age=age))
+        numbers.append(restore.next_job_id(host))
+    assert numbers[1] - numbers[0] >= 3600 * 10_000 / 300
+    host.set(slurm_conf={"MaxJobCount": "1000000"})
+    assert restore.next_job_id(host) - numbers[1] == 10 * 990_000
 
 
 def test_jobs_have_ended_if_all_of_their_nodes_were_reached() -> None:
@@ -285,7 +291,7 @@ def test_jobs_have_ended_if_all_of_their_nodes_were_reached() -> None:
     for name, ended, stay in (("n1", "8_3", "7, 9"), ("n2", "7, 8_3", "9")):
         hosts[name].set(__backup_steps={"ansible_facts": {"slurm_host": {"jobs": {}}}})
         assert restore.events(hosts["head"])[:2] == [
-            f"{ran} and run no more: they are ended as CANCELLED, and not requeued: {ended}",
+            f"{ran} and run no more: they are ended, and not requeued: {ended}",
             f"{ran}, and of which it is not known whether they run: they stay: {stay}",
         ]
     command = ["/usr/local/sbin/slurm-backup", "restore", "controller", "--next-job-id=100009"]
