@@ -314,7 +314,11 @@ def test_nothing_is_overwritten(site: Lab) -> None:
 
 
 def test_a_restore_that_was_killed_after_its_data_are_back_is_continued(site: Lab) -> None:
+    """It also ends what has ended before the loss."""
+    done = submit_until(site, "done")
     backup(site, CONTROLLER)
+    site.command(NODE, "touch /home/done")
+    wait_for_record(site, done, "COMPLETED")
     site.command(CONTROLLER, f"systemctl stop slurmctld && find {STATE} -mindepth 1 -delete")
     live = site.start("restore", "--skip-tags=validate")
     live.wait_for_task("Put the state of slurmctld back")
@@ -325,6 +329,9 @@ def test_a_restore_that_was_killed_after_its_data_are_back_is_continued(site: La
     assert (run.rc, run.failed) == (0, {})
     assert "an interrupted restore continues" in run.output
     assert "is UP" in site.command(CONTROLLER, "timeout 60 scontrol ping")
+    wait_for_state(site, done, "CANCELLED")
+    wait_for_record(site, done, "COMPLETED")
+    site.command(NODE, "rm /home/done")
     assert "Nothing is lost" in str(site.playbook("restore").failed)
 
 
