@@ -164,13 +164,6 @@ def _environment(host: RunHost) -> list[dict[str, Any]]:
     return [{"path": ENVIRONMENT, "secret": secret, "mode": "0600", "loaded": False}]
 
 
-def problem(host: RunHost) -> str:
-    """What is wrong with the last backup of this host; empty if nothing is."""
-    said = str(host["__backup_last"]["ansible_facts"]["slurm_host"]["backup"])
-    renewed = host.get("__backup_renewed") or {}
-    return said or (str(renewed.get("stderr", "")) if renewed.get("rc") else "")
-
-
 # -- a backup on demand -----------------------------------------------------------------------------------------------
 
 

@@ -127,17 +127,3 @@ def test_without_facts_the_age_is_asked_where_backups_are() -> None:
     run["groups"]["slurm_needs_backup"] = ["login"]
     assert backup.hosts_of_age(run) == ["login"]
     assert backup.hosts_of_age(cluster(groups={"all": []})["n1"]) == "!all"
-
-
-@pytest.mark.parametrize(
-    ("said", "renewed", "problem"),
-    [
-        ("", {}, ""),
-        ("", {"rc": 0, "stderr": ""}, ""),
-        ("it has no backup", {"rc": 1, "stderr": "slurm-backup: no space"}, "it has no backup"),
-        ("", {"rc": 1, "stderr": "slurm-backup: process 7 has not ended"}, "slurm-backup: process 7 has not ended"),
-    ],
-)
-def test_a_backup_of_a_new_release_that_fails_is_told(said: str, renewed: dict[str, Any], problem: str) -> None:
-    last = {"ansible_facts": {"slurm_host": {"backup": said}}}
-    assert backup.problem(hosts_with()["head"].set(__backup_last=last, __backup_renewed=renewed)) == problem
