@@ -64,7 +64,7 @@ def test_beside_one_that_serves_with_another_key_slurmctld_does_not_start(
     """Of one that goes on for another reason, slurmctld asks for control itself."""
     stand_in("sinfo", f"echo {answer}; exit 1")
     stand_in("sleep", "exit 0")
-    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+    with socket.create_server(("127.0.0.1", 0), backlog=300) as server:
         done = take_control(tmp_path, 1, server.getsockname()[1])
     assert (done.returncode == 0) is starts
     assert ("serves with another munge key" in done.stderr) is not starts

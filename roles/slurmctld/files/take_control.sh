@@ -21,7 +21,7 @@ listens() {
 listens || exit 0
 # Its exit status is that of this host, where nobody listens.
 timeout 20 scontrol shutdown slurmctld >/dev/null 2>&1
-for _try in {1..50}; do
+for _try in {1..150}; do # half a minute, since the state of many jobs is written
     listens || exit 0
     sleep 0.2
 done
