@@ -230,7 +230,7 @@ def test_a_change_of_tokens_that_is_killed_leaves_no_standby_stopped(lab: Lab) -
 
 def test_a_serving_controller_that_does_not_start_with_the_tokens_key_is_replaced(lab: Lab) -> None:
     place = "/run/systemd/system/slurmctld.service.d/test.conf"
-    lab.script(FIRST, f"mkdir -p $(dirname {place}); cat >{place}", b"[Service]\nExecStartPre=/bin/false\n")
+    lab.script(FIRST, f"mkdir -p $(dirname {place}); cat >{place}", b"[Service]\nRestart=no\nExecStartPre=/bin/false\n")
     lab.command(FIRST, "systemctl daemon-reload")
     try:
         begin = time.time()
