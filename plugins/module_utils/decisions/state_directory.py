@@ -61,7 +61,7 @@ def is_first(host: RunHost) -> bool:
 
 def _unit_file(host: RunHost) -> dict[str, Any]:
     mount = host["__slurmctld_state"]["mount"]
-    heartbeat = f"{state_directory(host)}/{HEARTBEAT}"
+    of_others = [f"{state_directory(host)}/{HEARTBEAT}", *conf_servers(host)[1:]]
     content = host.text(
         "slurmctld",
         "state.conf.j2",
@@ -71,7 +71,7 @@ def _unit_file(host: RunHost) -> dict[str, Any]:
         automount=mount["automount"],
         serial=SERIAL,
         shared_serial=_word(f"{state_directory(host)}/{SHARED_SERIAL}"),
-        take_control=" ".join([TAKE_CONTROL, *map(_word, [heartbeat, *conf_servers(host)[1:]])] * is_first(host)),
+        take_control=" ".join([TAKE_CONTROL, *map(_word, of_others)]) if is_first(host) else "",
     )
     return {"path": UNIT, "content": content, "loaded": False}
 

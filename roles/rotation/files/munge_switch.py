@@ -306,7 +306,10 @@ def switch(host: Host, at: float) -> None:
     """Change the key at this time."""
     time.sleep(max(0.0, at - time.time()))
     if host.is_controller:
-        check_first(host) if host.is_standby else wait_for_standbys(host)
+        if host.is_standby:
+            check_first(host)
+        else:
+            wait_for_standbys(host)
         must("systemctl", "stop", "slurmctld")
     try:
         wait_for_controllers(host)
