@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
     AccountingChange,
-    additions,
     after_changes,
     compare,
     contents,
@@ -40,7 +39,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy
     closed_users,
     read,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.refusals import find_refused
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.refusals import additions, find_refused
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError, Sacctmgr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr_commands import batches
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import (

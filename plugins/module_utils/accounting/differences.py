@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
     OWN,
@@ -185,35 +185,6 @@ def compare(state: State, wanted: Mapping[Entity, Settings], unwanted: Iterable[
         AccountingChange(entity, "", entity.name, None)
         for entity in (*(entity for entity in unwanted if entity in state.entities), *state.coordinators)
     ]
-
-
-_ADDED_TO = ("QOS", "WCKeys")
-"""Settings with names, of which more refuse nobody."""
-
-
-def additions(state: State, changes: Iterable[AccountingChange], cluster: str) -> list[AccountingChange]:
-    """The part of changes that refuses nobody: what is new, with its settings, and names that are added to others.
-
-    A limit on a resource that slurmdbd does not know yet is left out, as slurmctld makes it known. Before slurmctld has
-    registered its cluster, only QOS can be added: one that has run without slurmdbd ends where another number is
-    registered for it (`fatal: CLUSTER ID MISMATCH`).
-    """
-    known = cluster in state.clusters
-    found = (_addition(state, change) for change in changes if change.after is not None)
-    return [change for change in found if change is not None and (known or change.entity.kind == "qos")]
-
-
-def _addition(state: State, change: AccountingChange) -> AccountingChange | None:
-    """The part of a change that refuses nobody; None if it has none."""
-    before, after = change.before or "", change.after or ""
-    if change.entity in state.entities:
-        names = {*before.split(","), *after.split(",")}
-        if change.key not in _ADDED_TO or "" in names or names == {*before.split(",")}:
-            return None
-        return replace(change, after=",".join(sorted(names)))
-    is_tres = change.key and LIMITS[change.entity.kind][change.key].kind == "tres"
-    known = all(pair.partition("=")[0] in state.tres for pair in after.split(","))
-    return None if is_tres and not known else change
 
 
 def after_changes(

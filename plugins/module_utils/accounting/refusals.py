@@ -9,17 +9,20 @@ Its rules: `_determine_and_validate_qos` and `part_policy_valid_*` in `src/slurm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import AccountingChange
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
     ROOT,
     Entity,
     QueuedJob,
     Settings,
+    State,
     parents_of,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import (
     Partitions,
     entities_of,
@@ -75,6 +78,37 @@ class _Associations:
             if (found := Entity("association", user, account, part)) in self.entities:
                 return found
         return None
+
+
+# -- before slurm.conf -------------------------------------------------------------------------------------------------
+
+
+def additions(state: State, changes: Iterable[AccountingChange], cluster: str) -> list[AccountingChange]:
+    """The part of changes that refuses nobody: what is new, with its settings, and names that are added to others.
+
+    A limit on a resource that slurmdbd does not know yet is left out, as slurmctld makes it known. Before slurmctld has
+    registered its cluster, only QOS can be added: one that has run without slurmdbd ends where another number is
+    registered for it (`fatal: CLUSTER ID MISMATCH`).
+    """
+    associations, known = _Associations.of(state.entities), cluster in state.clusters
+    found = (_addition(state, associations, change) for change in changes if change.after is not None)
+    return [change for change in found if change is not None and (known or change.entity.kind == "qos")]
+
+
+def _addition(state: State, associations: _Associations, change: AccountingChange) -> AccountingChange | None:
+    """The part of a change that refuses nobody; None if it has none."""
+    after = change.after or ""
+    if change.entity not in state.entities:
+        is_tres = change.key and LIMITS[change.entity.kind][change.key].kind == "tres"
+        known = all(pair.partition("=")[0] in state.tres for pair in after.split(","))
+        return None if is_tres and not known else change
+    if change.key not in ("QOS", "WCKeys") or not after:
+        return None
+    # One without QOS of its own has those of the account above it.
+    before = associations.first(change.entity, "QOS")[1] if change.key == "QOS" else change.before or ""
+    names = {*filter(None, before.split(",")), *after.split(",")}
+    unknown = change.key == "QOS" and not before
+    return None if unknown or names == {*before.split(",")} else replace(change, after=",".join(sorted(names)))
 
 
 # -- a policy --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
-    additions,
     compare,
     contents,
     in_use,
@@ -25,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy
     problems,
     read,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.refusals import additions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr_commands import batches
 
 EMPTY = State({Entity("qos", "normal"): {}, Entity("cluster", "lab"): {}}, ["lab"], ["cpu", "mem", "gres/gpu"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting import refusals
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import additions, compare
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import compare
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity, QueuedJob, State
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import read
 
@@ -27,7 +27,7 @@ THERE: dict[Entity, Any] = {
 def lines(policy: dict[str, Any], present: dict[Entity, Any] | None = None, purge: bool = False) -> list[str]:
     """What is added before the configuration, as `WHAT VALUE`."""
     state = State({**(THERE if present is None else present)}, ["lab"], ["cpu", "mem"], grows=True)
-    found = additions(state, compare(state, read(policy, "lab", state, purge)), "lab")
+    found = refusals.additions(state, compare(state, read(policy, "lab", state, purge)), "lab")
     return [f"{change.what} {change.after}" for change in found]
 
 
@@ -189,7 +189,15 @@ def test_the_jobs_of_a_user_are_one_line() -> None:
     assert "[1-199]" in line
 
 
+def test_an_account_keeps_the_qos_of_the_one_above_it_until_slurm_conf_is_in_force() -> None:
+    """Seen in a lab: AllowQos of a partition was in force, and the account had no QOS of its own yet."""
+    inherits = {**THERE, Entity("account", "vision"): {"Parent": "root"}, Entity("association", "alice", "vision"): {}}
+    assert lines({"accounts": [{"name": "vision", "QOS": ["gpuq"]}]}, inherits) == ["account vision QOS gpuq,normal"]
+    policy = {"users": [{"name": "alice", "accounts": ["vision"], "QOS": ["gpuq"]}]}
+    assert lines(policy, inherits) == ["user alice in vision QOS gpuq,normal"]
+
+
 def test_before_slurmctld_has_registered_its_cluster_only_qos_are_added() -> None:
     state = State({Entity("qos", "normal"): {}}, ["other"], ["cpu"])
     wanted = read({"qos": ["fast"], "accounts": ["a"], "users": [{"name": "u", "accounts": ["a"]}]}, "lab", state)
-    assert [change.what for change in additions(state, compare(state, wanted), "lab")] == ["qos fast"]
+    assert [change.what for change in refusals.additions(state, compare(state, wanted), "lab")] == ["qos fast"]
