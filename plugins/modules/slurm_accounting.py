@@ -169,7 +169,7 @@ registered:
 refused:
   description:
     - Whose jobs slurmctld refuses after the change, by the jobs that have not ended, with the reason.
-    - Empty without O(enforced), and without a change, except in check mode.
+    - Empty without O(enforced).
   type: list
   elements: str
   returned: always

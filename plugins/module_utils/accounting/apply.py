@@ -98,13 +98,12 @@ def apply_policy(
     changes = find_changes(state)
     if changes and not module.check_mode:
         _apply(sacctmgr, state, changes, find_changes, closed)
-    after = after_changes(state, wanted, unwanted)
     return {
         **plan_result([{"what": change.what, "before": change.before, "after": change.after} for change in changes]),
         "table": table(changes),
         "kept": kept_lines({**kept, **in_other_clusters(unwanted, others), **settings}),
         "registered": sacctmgr.cluster in state.clusters,
-        "refused": _refused(sacctmgr, after, enforced) if enforced and (changes or module.check_mode) else [],
+        "refused": _refused(sacctmgr, after_changes(state, wanted, unwanted), enforced) if enforced else [],
     }
 
 
