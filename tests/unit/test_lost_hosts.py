@@ -106,8 +106,8 @@ def test_a_refused_plan_stops_all_hosts_although_a_controller_was_lost_before(tm
     there = Hosts(tmp_path / "site", model, hosts)
     run = there.run("gpucluster.slurm.site", "--skip-tags", "mig,validate")
     assert run.returncode != 0
-    assert "The run ends for all hosts: it has lost head, which the others depend on." in run.stdout
     assert not any(there.asked(name, "slurm_packages") for name in hosts)
+    assert "The run ends for all hosts: it has lost head, which the others depend on." in run.stdout
 
 
 # -- the playbooks themselves ------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ SILENT = [
     ("login1", "Compare the host with the plan"),
     ("compute01", "Create the users of the plan"),
     ("login1", "Create the users of the plan"),
-    ("compute02", "Apply accounts, users and QOS"),
+    ("compute02", "Apply the policy"),
 ]
 
 
