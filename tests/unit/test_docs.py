@@ -110,3 +110,11 @@ def test_secrets_are_rotated_by_their_playbook(document: Path) -> None:
     text = re.sub(r"\s+", " ", document.read_text())
     for place in re.finditer(r"\b[Rr]otate the (\w+ )?(key|password)\b", text):
         assert re.search(r"rotate_keys|rotation\.md", text[place.start() - 60 : place.end() + 120]), place[0]
+
+
+def test_commands_in_a_container_do_not_take_the_user_of_group_vars() -> None:
+    """Playbook `new` writes one, such as admin; a new container has neither this user nor sudo."""
+    text = (ROOT / "docs/admin/images.md").read_text()
+    options = re.findall(r"ansible_connection=containers\.podman\.podman(.*)", text)
+    assert len(options) == 2
+    assert all("-e ansible_user=root" in each for each in options)

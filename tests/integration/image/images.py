@@ -50,6 +50,7 @@ class Tree:
     def start(self, *arguments: str) -> LiveRun:
         """Start image.yml for the host, on this tree."""
         options = {"image_of": self.host, "ansible_connection": "containers.podman.podman", "ansible_host": self.name}
+        options["ansible_user"] = "root"
         given = [f"--extra-vars={key}={value}" for key, value in options.items()]
         return self.lab.start("image", *given, *arguments)
 
