@@ -13,7 +13,6 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import scontrol
@@ -21,7 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_comm
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import daemon_facts, slurmdbd_queue
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.ended_reservations import find_ended_reservations
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.ended_reservations import find_held_jobs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.runaway_jobs import find_runaway_jobs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.slurmd_question import ask_slurmds
@@ -294,7 +293,7 @@ def gather(of_nodes: bool) -> ServerAnswer:
     if cluster["answers"]:
         log_file = conf.get("slurmctldlogfile", "")
         log = daemon_facts.read_tail(log_file) if log_file else daemon_facts.read_journal("slurmctld")
-        cluster["ended_reservations"] = find_ended_reservations(datetime.now())
+        cluster["ended_reservations"] = find_held_jobs()
         if _has_slurmdbd(conf):
             waiting = slurmdbd_queue.count_waiting()
             cluster["messages_waiting"] = waiting or 0

@@ -1,44 +1,25 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reservations that have ended while jobs wait for them: such a job never starts.
+"""Jobs that waited for a reservation until its end: Slurm then removes the reservation, and holds the jobs for ever.
 
-Slurm removes an ended reservation only when no job has it (`job_resv_check` in src/slurmctld/reservation.c).
+Their state is RESV_DEL_HOLD, which stays after a release, and the reason does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
-from datetime import datetime
+import re
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import scontrol
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
 
-SQUEUE = ["squeue", "--all", "--noheader", "--states=PENDING", "--format=%v|%A"]
+SQUEUE = ["squeue", "--all", "--noheader", "--states=RESV_DEL_HOLD", "--format=%A|%r"]
+
+HELD = re.compile(r"^(\d+)\|Reservation (\S+) was deleted$", re.MULTILINE)
 
 
-def find_ended_reservations(now: datetime) -> dict[str, list[str]]:
-    """The jobs that wait, by the ended reservation. The jobs are asked for only if there is one."""
-    ended = select_ended(scontrol.show("reservation"), now)
-    return group_waiting(ended, run(SQUEUE).output) if ended else {}
-
-
-def select_ended(records: Iterable[scontrol.Record], now: datetime) -> list[str]:
-    """The reservations that have ended, by their records."""
-    found = []
-    for record in records:
-        with suppress(ValueError):
-            if datetime.fromisoformat(record.get("EndTime", "")) < now:
-                found.append(record["ReservationName"])
-    return found
-
-
-def group_waiting(names: Iterable[str], listing: str) -> dict[str, list[str]]:
-    """The jobs that wait, by these reservations, from lines of SQUEUE; a job may name several reservations."""
+def find_held_jobs() -> dict[str, list[str]]:
+    """The numbers of the jobs that are held, by their reservation."""
     found: dict[str, list[str]] = {}
-    for line in filter(None, listing.split("\n")):
-        reservations, _bar, job = line.rpartition("|")
-        if {*reservations.split(",")} <= {*names}:
-            found.setdefault(reservations, []).append(job)
-    return {name: list(dict.fromkeys(jobs)) for name, jobs in found.items()}
+    for job, name in dict.fromkeys(HELD.findall(run(SQUEUE).output)):
+        found.setdefault(name, []).append(job)
+    return found

@@ -231,7 +231,7 @@ class ClusterEvidence:
     runaway_jobs: tuple[str, ...] = ()
     """The numbers of jobs without an end in the database that slurmctld does not know."""
     ended_reservations: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The numbers of jobs that wait, by a reservation that has ended."""
+    """The numbers of jobs that are held, by the reservation for which they waited until its end."""
     clock_offset: float = 0
 
 

@@ -170,7 +170,7 @@ def _ended_reservations(case: ServerCase) -> str:
     found = case.cluster.ended_reservations
     if not found or case.name != case.cluster.serving:
         return ""
-    return "jobs wait for a reservation that has ended: " + "; ".join(
+    return "jobs are held, since they waited for a reservation that has ended: " + "; ".join(
         f"{name}: {', '.join(jobs[:NAMED])}" for name, jobs in [*found.items()][:NAMED]
     )
 
@@ -290,10 +290,10 @@ SERVER_CAUSES = (
     ),
     ServerCause(
         "reservation-ended",
-        "Jobs wait for a reservation that has ended, and never start.",
+        "Jobs waited for a reservation until its end; Slurm has removed it, and holds them for ever.",
         _ended_reservations,
-        "Give the reservation another time (scontrol update ReservationName=NAME EndTime=TIME), or the jobs none"
-        " (scontrol update JobId=NUMBER ReservationName=); their users can do the second.",
+        "Their users can let them run without it (scontrol release NUMBER), or in another one before that (scontrol"
+        " update JobId=NUMBER ReservationName=NAME), or cancel them.",
     ),
     ServerCause(
         "key-age",

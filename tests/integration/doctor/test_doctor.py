@@ -598,3 +598,19 @@ def test_faults_of_the_servers(lab: Lab, tmp_path: Path, stop: str, start: str, 
         for node in NODES[:-1]:
             lab.wait_until_idle(CONTROLLER, node)
     assert doctor(lab, tmp_path)[1] == {}
+
+
+def test_jobs_of_an_ended_reservation(lab: Lab, tmp_path: Path) -> None:
+    """Slurm removes the reservation at its end, and holds the jobs that have not started."""
+    reserve = "ReservationName=short StartTime=now Duration=1 Users=root Nodes=doc-node1"
+    lab.command(CONTROLLER, f"timeout 60 scontrol create reservation {reserve}")
+    batch = "timeout 60 sbatch --parsable --output=/dev/null --begin=now+1hour --reservation=short --wrap=true"
+    job = lab.command(CONTROLLER, batch)
+    try:
+        lab.wait_for(CONTROLLER, f"timeout 60 squeue -h -j {job} -o %T", "RESV_DEL_HOLD")
+        _run, found = doctor(lab, tmp_path)
+        assert found[CONTROLLER]["reservation-ended"]["words"].endswith(f"has ended: short: {job}")
+        lab.command(CONTROLLER, f"timeout 60 scontrol release {job}")
+        assert doctor(lab, tmp_path)[1] == {}
+    finally:
+        lab.command(CONTROLLER, f"timeout 60 scancel {job}")

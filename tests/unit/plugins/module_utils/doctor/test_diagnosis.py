@@ -104,11 +104,11 @@ SERVERS: dict[str, tuple[ClusterEvidence, ServerEvidence, str, str]] = {
         "slurmdbd-silent",
         "Connection refused",
     ),
-    "an ended reservation with waiting jobs": (
+    "jobs of an ended reservation": (
         replace(CLUSTER, ended_reservations={"course": ("7", "8")}),
         WELL,
         "reservation-ended",
-        "jobs wait for a reservation that has ended: course: 7, 8",
+        "jobs are held, since they waited for a reservation that has ended: course: 7, 8",
     ),
     "runaway jobs": (
         replace(CLUSTER, runaway_jobs=(*map(str, range(7, 19)),)),

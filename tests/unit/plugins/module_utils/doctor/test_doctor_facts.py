@@ -10,7 +10,6 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -425,7 +424,6 @@ def test_a_serving_controller_names_its_nodes(monkeypatch: pytest.MonkeyPatch) -
     outputs = {
         ("scontrol", "ping"): f"Slurmctld(primary) at {name} is UP",
         ("scontrol", "show", "config"): CONFIG,
-        ("scontrol", "--oneliner", "show", "reservation"): "No reservations in the system\n",
         ("scontrol", "--oneliner", "show", "node"): LINE.format(1, 1, 1, "IDLE+DRAIN", " Reason=x [a@2026]"),
         tuple(controller_facts.SQUEUE): "12|n1\n",
     }
@@ -452,17 +450,8 @@ def test_secrets_are_old_by_the_time_of_their_files(tmp_path: Path) -> None:
     assert daemon_facts.find_old(keys, 0) == {}
 
 
-RESERVATIONS = [
-    {"ReservationName": "course", "EndTime": "2026-05-01T10:00:00"},
-    {"ReservationName": "later", "EndTime": "2026-05-03T10:00:00"},
-    {"ReservationName": "odd", "EndTime": "Unknown"},
-]
-
-
-def test_jobs_that_wait_for_a_reservation_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    listing = "course|7\ncourse|7\nlater|8\n(null)|9\ncourse,later|10\n|11\n"
-    monkeypatch.setattr(scontrol, "show", lambda _kind: RESERVATIONS)
+def test_jobs_that_waited_for_a_reservation_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of Slurm 24.11. Job 9 was released: its state is the same, and it waits as any job."""
+    listing = "7|Reservation course was deleted\n8|Reservation course was deleted\n9|Priority\n"
     monkeypatch.setattr(ended_reservations, "run", lambda _command: Answer(0, listing, ""))
-    assert ended_reservations.find_ended_reservations(datetime(2026, 5, 2)) == {"course": ["7"]}
-    monkeypatch.setattr(ended_reservations, "run", None)  # no question without such a reservation
-    assert ended_reservations.find_ended_reservations(datetime(2026, 5, 1)) == {}
+    assert ended_reservations.find_held_jobs() == {"course": ["7", "8"]}
