@@ -1,0 +1,193 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Variables in /etc/environment, which sudo reads on Ubuntu: the answers of the cluster's commands do not change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lab import Lab, with_cluster
+
+HEAD, NODE = "fault-head", "fault01"
+HOSTS = (HEAD, NODE, "fault02")
+CLEAN = "env -i PATH=/usr/sbin:/usr/bin timeout 60"
+"""Before the commands of the test itself, which run in the same sudo."""
+
+SET = Callable[..., None]
+
+FOR_SQUEUE = {
+    "SQUEUE_STATES": "PENDING",
+    "SQUEUE_FORMAT": "%i",
+    "SQUEUE_FORMAT2": "JobID",
+    "SINFO_FORMAT": "%N",
+    "SINFO_PARTITION": "nosuch",
+    "SLURM_TIME_FORMAT": "relative",
+    "SLURM_BITSTR_LEN": "3",
+    "SACCT_FORMAT": "jobid",
+}
+FOR_JOBS = {"SBATCH_ACCOUNT": "nobody", "SBATCH_PARTITION": "nosuch", "SCANCEL_STATE": "PENDING"}
+FOR_ALL = {"SLURM_CLUSTERS": "other", "SLURM_CONF": "/old/slurm.conf", "SLURM_JWT": "expired"}
+FOR_OTHERS = {
+    "SYSTEMD_OFFLINE": "1",
+    "SYSTEMD_UNIT_PATH": "/nowhere",
+    "DPKG_ADMINDIR": "/nowhere",
+    "MYSQL_UNIX_PORT": "/nowhere",
+    "HWLOC_SYNTHETIC": "pack:4 core:9 pu:2",
+    "LC_ALL": "de_DE.UTF-8",
+    "COLUMNS": "20",
+}
+
+RECORD = "/run/marked-commands"
+WRAPPED = (
+    *("squeue", "sinfo", "scontrol", "sacct", "sacctmgr", "sbatch", "srun", "scancel", "sdiag", "munge", "unmunge"),
+    *("systemctl", "dpkg-query", "dpkg", "apt-get", "apt-cache", "mariadb", "systemd-analyze", "runuser"),
+)
+WRAPPER = f"""for name in {" ".join(WRAPPED)}; do
+  real=$(PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v $name) || continue
+  printf '#!/bin/sh\\n[ -z "$GPUCLUSTER_MARK" ] || echo "%s $*" >>{RECORD}\\nexec %s "$@"\\n' $name $real \\
+    >/usr/local/sbin/$name
+  chmod 755 /usr/local/sbin/$name
+done; touch {RECORD}; chmod 666 {RECORD}"""
+
+
+@pytest.fixture(name="set_variables")
+def variables_of_the_hosts(lab: Lab) -> Iterator[SET]:
+    """A function that sets variables for each login and sudo of all hosts, or of one."""
+
+    def put(variables: dict[str, str], hosts: tuple[str, ...] = HOSTS) -> None:
+        text = "".join(f"{name}={value}\n" for name, value in variables.items())
+        for host in hosts:
+            lab.script(host, "cat >/etc/environment", text.encode())
+
+    for host in HOSTS:
+        # As Ubuntu's /etc/pam.d/sudo has it.
+        lab.command(
+            host, "cp /etc/pam.d/sudo /root/sudo && echo 'session required pam_env.so readenv=1' >>/etc/pam.d/sudo"
+        )
+    yield put
+    for host in HOSTS:
+        lab.host(host).run("env -i PATH=/usr/sbin:/usr/bin sh -c 'mv /root/sudo /etc/pam.d/sudo; : >/etc/environment'")
+
+
+@pytest.fixture(name="job")
+def job_on_a_node(lab: Lab) -> Iterator[str]:
+    """A job of a user that runs on a node."""
+    lab.wait_until_idle(HEAD, NODE)
+    job = lab.command(HEAD, f"{CLEAN} sbatch --parsable --nodelist={NODE} --output=/dev/null --wrap 'sleep 3600'")
+    lab.wait_for(HEAD, f"{CLEAN} squeue -h -j {job} -o %T", "RUNNING")
+    yield job
+    lab.host(HEAD).run(f"{CLEAN} scancel {job}")
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"SQUEUE_STATES": "PENDING"},
+        {"SQUEUE_PARTITION": "nosuch"},
+        {"SQUEUE_USERS": "nobody"},
+        FOR_SQUEUE,
+        {"SLURM_CLUSTERS": "other"},
+        {"SLURM_CONF": "/old/slurm.conf"},
+        FOR_OTHERS,
+    ],
+    ids=lambda variables: next(iter(variables)),
+)
+def test_a_change_that_ends_jobs_is_refused(
+    lab: Lab, set_variables: SET, job: str, tmp_path: Path, variables: dict[str, str]
+) -> None:
+    cluster: dict[str, Any] = deepcopy(lab.cluster)
+    cluster["slurm_conf"] = {"SlurmdSpoolDir": "/var/spool/slurmd-new"}
+    set_variables(variables)
+    run = with_cluster(lab, tmp_path, cluster).playbook("site", "--check", "--tags=controller")
+    text = "\n".join(message for messages in run.failed.values() for message in messages)
+    assert "These changes would end jobs (1)" in text, (run.rc, text, run.output[-2000:])
+    assert job in text
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [FOR_JOBS, *({name: value} for name, value in FOR_ALL.items())],
+    ids=lambda variables: next(iter(variables)),
+)
+def test_validation_passes(lab: Lab, set_variables: SET, variables: dict[str, str]) -> None:
+    set_variables(variables)
+    run = lab.playbook("validate")
+    assert run.rc == 0, run.failed
+
+
+@pytest.mark.parametrize("variables", [FOR_ALL | FOR_SQUEUE, FOR_OTHERS], ids=lambda variables: next(iter(variables)))
+def test_the_doctor_finds_the_same(lab: Lab, set_variables: SET, variables: dict[str, str]) -> None:
+    before = lab.playbook("doctor")
+    set_variables(variables)
+    after = lab.playbook("doctor")
+    assert (after.rc, after.failed, after.result.get("doctor")) == (
+        before.rc,
+        before.failed,
+        before.result.get("doctor"),
+    )
+
+
+QUESTIONS: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
+    "hardware": (NODE, "slurm_hardware_facts", {}, {"HWLOC_SYNTHETIC": "pack:4 core:9 pu:2"}),
+    "packages": (HEAD, "slurm_host_facts", {"packages": ["munge", "slurmctld"]}, {"DPKG_ADMINDIR": "/nowhere"}),
+    "policy": (HEAD, "slurm_accounting_info", {}, {"SLURM_CONF": "/old/slurm.conf"}),
+    "policy in another time": (
+        HEAD,
+        "slurm_accounting_info",
+        {},
+        {"SLURM_TIME_FORMAT": "relative", "TZ": "Asia/Tokyo"},
+    ),
+    "updates": (HEAD, "slurm_updates_info", {}, {"APT_CONFIG": "/nowhere"}),
+    "a service": (HEAD, "slurm_service", {"name": "slurmctld"}, {"SYSTEMD_OFFLINE": "1"}),
+    "a drain": (HEAD, "slurm_node", {"name": NODE, "state": "drain", "reason": "test"}, {"SLURM_CLUSTERS": "other"}),
+    "a job": (HEAD, "slurm_job", {"command": "hostname"}, {"SBATCH_PARTITION": "nosuch"}),
+    "a job that waits": (HEAD, "slurm_job", {"command": "hostname"}, {"SBATCH_HOLD": "1", "SBATCH_WAIT": "1"}),
+    "a job that is another's": (HEAD, "slurm_job", {"command": "hostname"}, {"SQUEUE_USERS": "nobody"}),
+}
+
+
+def asked(lab: Lab, tmp_path: Path, question: tuple[str, str, dict[str, Any], dict[str, str]]) -> Any:
+    """The answer of a module in check mode, or of a job, without what differs between two runs."""
+    host, module, arguments, _variables = question
+    task = {f"gpucluster.slurm.{module}": arguments, "name": "Ask", "check_mode": module != "slurm_job"}
+    play = tmp_path / "play.yml"
+    play.write_text(yaml.safe_dump([{"hosts": host, "gather_facts": False, "become": True, "tasks": [task]}]))
+    run = lab.playbook(str(play))
+    (answer,) = (result for _host, name, result in run.results if name == "Ask")
+    if module == "slurm_job":
+        return [(job["state"], job.get("stdout", "")) for job in answer.get("jobs", [])], answer.get("msg")
+    facts = answer.get("ansible_facts", {}).get("slurm_host")
+    return json.dumps({"packages": facts["packages"]} if facts else answer, sort_keys=True)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_module_answers_the_same(lab: Lab, set_variables: SET, tmp_path: Path, name: str) -> None:
+    before = asked(lab, tmp_path, QUESTIONS[name])
+    set_variables(QUESTIONS[name][3])
+    assert asked(lab, tmp_path, QUESTIONS[name]) == before
+
+
+@pytest.mark.parametrize(
+    "playbook", [("site",), ("doctor",), ("remove_nodes", "-e", "nodes=fault02", "--check"), ("report",)], ids=" ".join
+)
+def test_no_command_of_a_playbook_has_a_variable_of_the_host(
+    lab: Lab, set_variables: SET, playbook: tuple[str, ...]
+) -> None:
+    """A variable that changes nothing, and programs that write down who had it."""
+    for host in HOSTS:
+        lab.command(host, WRAPPER)
+    set_variables({"GPUCLUSTER_MARK": "1"})
+    try:
+        lab.playbook(*playbook)
+        seen = {host: lab.command(host, f"cat {RECORD}").splitlines() for host in HOSTS}
+    finally:
+        for host in HOSTS:
+            lab.command(host, f"cd /usr/local/sbin && rm -f {' '.join(WRAPPED)} {RECORD}")
+    assert not any(seen.values()), seen

@@ -1,0 +1,254 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Variables that a site has set for a whole host, such as SQUEUE_STATES in /etc/environment, and the commands we run.
+
+Each place that runs a command runs a stand-in, which writes its environment to a file. The tests of scenario faults
+show what the variables do to a real cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import slurm_commands
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import conversion, trial_start
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import access_change, file_checks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from programs import ROLES, StandIn, load
+
+OF_THE_HOST = {
+    "SQUEUE_STATES": "PENDING",
+    "SQUEUE_PARTITION": "nosuch",
+    "SINFO_PARTITION": "nosuch",
+    "SACCT_FORMAT": "jobid",
+    "SCANCEL_STATE": "PENDING",
+    "SBATCH_ACCOUNT": "nobody",
+    "SLURM_CONF": "/old/slurm.conf",
+    "SLURM_JWT": "expired",
+    "SLURM_BITSTR_LEN": "3",
+    "SYSTEMD_OFFLINE": "1",
+    "SYSTEMD_UNIT_PATH": "/nowhere",
+    "DPKG_ADMINDIR": "/nowhere",
+    "APT_CONFIG": "/nowhere",
+    "MYSQL_UNIX_PORT": "/nowhere",
+    "RESTIC_PASSWORD_COMMAND": "false",
+    "HWLOC_XMLFILE": "/nowhere",
+    "TAR_OPTIONS": "--exclude=*",
+    "LANGUAGE": "de",
+}
+"""Variables that change what a command answers or does."""
+
+OF_A_SITE = {"https_proxy": "http://proxy:3128", "NO_PROXY": "localhost", "SSL_CERT_FILE": "/etc/site.pem"}
+"""Variables that a site may need, such as for downloads."""
+
+PROGRAMS = (
+    "squeue",
+    "sinfo",
+    "scontrol",
+    "scancel",
+    "sacct",
+    "sacctmgr",
+    "slurmctld",
+    "mariadb",
+    "restic",
+    "systemctl",
+)
+
+
+@pytest.fixture(name="seen")
+def environment_of_commands(stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """The environment of the command that ran last, as a mapping."""
+    file = tmp_path / "environment"
+    for name in (*PROGRAMS, "nvidia-smi", "systemd-run", "tar", "srun", "show"):
+        stand_in(name, f"env >{file}; echo SLURM_VERSION = 24.11.5")
+    for name, value in {**OF_THE_HOST, **OF_A_SITE}.items():
+        monkeypatch.setenv(name, value)
+    # A stand-in is found where the program has a PATH of its own.
+    monkeypatch.setitem(slurm_commands.ENVIRONMENT, "PATH", os.environ["PATH"])
+
+    def read() -> Any:
+        lines = file.read_text().splitlines()
+        return dict(line.partition("=")[::2] for line in lines)
+
+    return read
+
+
+def program(path: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A program of a role whose commands are found among the stand-ins."""
+    module = load(path)
+    for name in ("ENVIRONMENT", "VARIABLES"):
+        if isinstance(own := getattr(module, name, None), dict):
+            monkeypatch.setitem(own, "PATH", os.environ["PATH"])
+    if hasattr(module, "PATH"):
+        monkeypatch.setattr(module, "PATH", os.environ["PATH"])
+    return module
+
+
+def in_module(work: Callable[[AnsibleModule], object]) -> None:
+    """Do this work as a module does."""
+
+    def run(module: AnsibleModule) -> Mapping[str, Any]:
+        work(module)
+        return {}
+
+    with patch_module_args({}), pytest.raises(SystemExit):
+        run_module(run, {})
+
+
+def trial(directory: Path) -> None:
+    (directory / "slurm.conf").write_text("ClusterName=c\n")
+    with pytest.raises(trial_start.TrialError):
+        trial_start.start_on_trial(str(directory), "root")
+
+
+PLACES: dict[str, Callable[..., object]] = {
+    # What modules run.
+    "slurm_commands.run": lambda _program, _path: slurm_commands.run(["squeue"]),
+    "file_checks.run_check": lambda _program, _path: file_checks.run_check(["show"]),
+    "run_command": lambda _program, _path: in_module(lambda module: module.run_command(["show"])),
+    "run_command with variables": lambda _program, _path: in_module(
+        lambda module: module.run_command(["show"], environ_update={"LC_ALL": "C"})
+    ),
+    "the timer of an access change": lambda _program, _path: in_module(lambda _module: access_change.stop_timer("x")),
+    "the trial start of slurmctld": lambda _program, path: in_module(lambda _module: trial(path)),
+    "the conversion of a database": lambda _program, _path: in_module(lambda _module: conversion.end_conversion()),
+    # Programs of roles.
+    "slurm-backup: jobs": lambda program, _path: program("backup/files/slurm_backup.py").listed_jobs(),
+    "slurm-backup: who serves": lambda program, _path: program("backup/files/slurm_backup.py").serves(
+        {"state": "/x", "controllers": ["a", "b"], "host": "a"}
+    ),
+    "slurm-backup: rows": lambda program, _path: program("backup/files/slurm_backup.py").sql("SELECT 1"),
+    "slurm-backup: restic": lambda program, _path: (
+        program("backup/files/slurm_backup.py").Repository({"target": "/x", "cluster": "c"}).run("snapshots")
+    ),
+    "slurm-backup: a dump": lambda program, _path: dump(program("backup/files/slurm_backup.py")),
+    "the switch of munge": lambda program, _path: program("rotation/files/munge_switch.py").run("sinfo"),
+    "the first boot": lambda program, _path: program("first_boot/files/first_boot.py").run(["sinfo"]),
+    "the health check": lambda program, _path: program("slurm_health/files/health.py").scontrol("ping"),
+    "the series of GPUs": lambda program, _path: gpu_series(program("slurm_metrics/files/slurm-gpu-metrics")),
+}
+"""What runs a command of ours; it gets the fixture `program` and an empty directory."""
+
+
+def dump(backup: ModuleType) -> None:
+    repository = backup.Repository({"target": "/x", "cluster": "c"})
+    with pytest.raises(backup.BackupError):
+        backup.piped(["mariadb"], ["show"], repository.environment)
+
+
+def gpu_series(metrics: ModuleType) -> None:
+    calls = metrics.Calls(metrics.State(), metrics.Series())
+    assert calls.run("use", ["nvidia-smi"], 5)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_command_of_ours_has_no_variable_of_the_host(
+    name: str, seen: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PLACES[name](lambda path: program(path, monkeypatch), tmp_path)
+    found = {key: value for key, value in seen().items() if key in OF_THE_HOST and OF_THE_HOST[key] == value}
+    assert not found
+
+
+@pytest.mark.parametrize("name", ["slurm_commands.run", "run_command", "slurm-backup: restic"])
+def test_a_command_has_what_a_site_needs(
+    name: str, seen: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PLACES[name](lambda path: program(path, monkeypatch), tmp_path)
+    assert OF_A_SITE.items() <= seen().items()
+
+
+def test_the_doctor_takes_no_configuration_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "slurm.conf"
+    old.touch()
+    monkeypatch.setenv("SLURM_CONF", str(old))
+    monkeypatch.setattr(controller_facts, "DIRECTORIES", ())
+    found: list[str] = []
+    in_module(lambda _module: found.append(controller_facts.find_conf({})))
+    assert found == [""]
+
+
+# -- what belongs to a user ------------------------------------------------------------------------------------------
+
+USERS: dict[str, Callable[..., object]] = {
+    "gpus": lambda program: program("job_tools/files/gpus.py").run(["squeue"], 9),
+    "jobstats": lambda program: program("job_tools/files/jobstats.py").ask("1"),
+    "notebook": lambda program: program("job_tools/files/notebook.py").output(["scancel"]),
+}
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_a_tool_of_users_has_their_environment_except_what_changes_an_answer(
+    name: str, seen: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CLUSTERS", "other")
+    USERS[name](lambda path: program(path, monkeypatch))
+    environment = seen()
+    kept = {"SLURM_CLUSTERS": "other", "SLURM_CONF": OF_THE_HOST["SLURM_CONF"], "SBATCH_ACCOUNT": "nobody"}
+    assert kept.items() <= environment.items()
+    changing = ("SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_", "SCANCEL_", "SLURM_BITSTR_LEN")
+    assert not [key for key in environment if key.startswith(changing)]
+
+
+def test_the_jobs_of_the_login_message(seen: Callable[[], Any]) -> None:
+    text = (ROLES / "access/templates/login-message.sh.j2").read_text()
+    environment = jinja2.Environment(trim_blocks=True)
+    environment.filters["quote"] = shlex.quote
+    script = environment.from_string(text).render(slurm_cluster_name="c")
+    subprocess.run(["sh", "-c", script], env={**os.environ, "HOME": "/nonexistent"}, check=True, capture_output=True)
+    assert "SQUEUE_STATES" not in seen()
+
+
+def test_the_jobs_of_sbuild(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs for one name: the second one is refused while the job of the first one waits or runs."""
+    tools = (ROLES / "job_tools/files/job-tools.sh").as_posix()
+    monkeypatch.setenv("SQUEUE_PARTITION", "nosuch")
+    stand_in("squeue", 'test -n "${SQUEUE_PARTITION:-}" || echo 7')
+    command = f"set -- x; source {tools}; squeue --noheader --me --name=sbuild-x"
+    done = subprocess.run(["bash", "-c", command], env=os.environ, check=True, capture_output=True, text=True)
+    assert done.stdout == "7\n"
+
+
+# -- tasks of playbooks ----------------------------------------------------------------------------------------------
+
+ASKED = {*PROGRAMS, "sbatch", "srun", "munge", "unmunge", "tar", "systemctl"}
+
+
+def commands_of_tasks() -> dict[str, str]:
+    """The command or shell of each task that runs one of Slurm's programs on a host, by its file and name."""
+    found: dict[str, str] = {}
+
+    def search(tasks: Any, file: str) -> None:
+        for task in tasks if isinstance(tasks, list) else []:
+            for part in ("block", "rescue", "always"):
+                search(task.get(part), file)
+            given = task.get("ansible.builtin.command") or task.get("ansible.builtin.shell") or {}
+            words = given.get("argv") or given.get("cmd") or ""
+            if {*str(words).replace("'", " ").replace(",", " ").replace("[", " ").split()} & ASKED:
+                found[f"{file}: {task['name']}"] = str(words)
+
+    for path in sorted([*ROLES.glob("*/tasks/*.yml"), *ROLES.glob("../playbooks/**/*.yml")]):
+        search(yaml.safe_load(path.read_text()), f"{path.parents[1].name}/{path.name}")
+    return found
+
+
+TASKS = commands_of_tasks()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_that_asks_a_program_does_so_without_variables_of_the_host(name: str) -> None:
+    """A builtin module has the environment of the login, and `environment:` can take no variable away."""
+    assert "__slurm_ask" in TASKS[name] or "env -i" in TASKS[name], TASKS[name]
