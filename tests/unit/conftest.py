@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.once)
 
 
+@pytest.fixture(autouse=True)
+def environment_of_the_tests() -> Iterator[None]:
+    """A module takes all variables of its host from its process, which is here that of the tests."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """Stand-ins for programs."""
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
+
     directory = tmp_path / "stand-ins"
     directory.mkdir()
     monkeypatch.setenv("PATH", str(directory), prepend=":")
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", os.environ["PATH"])
 
     def put(name: str, script: str) -> None:
         program = directory / name

@@ -78,6 +78,13 @@ def host_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return host
 
 
+@pytest.fixture(name="stand_in")
+def stand_ins_of_the_program(stand_in: StandIn, host: Host, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Stand-ins that the program finds."""
+    monkeypatch.setitem(host.program.VARIABLES, "PATH", os.environ["PATH"])
+    return stand_in
+
+
 def test_role_and_program_have_the_same_paths() -> None:
     program = load("first_boot/files/first_boot.py")
     for name in ("SETTINGS", "ENVIRONMENT", "UNITS"):
@@ -315,6 +322,7 @@ def release_of(host: Host, version: str, *ports: int) -> str:
 def test_the_version_of_this_host(tmp_path: Path, stand_in: StandIn) -> None:
     """scontrol has no configuration of its own yet."""
     program = load("first_boot/files/first_boot.py")
+    program.VARIABLES["PATH"] = os.environ["PATH"]
     stand_in("scontrol", f'cp "$SLURM_CONF" {tmp_path}/conf; echo "slurm-wlm 24.11.5"; test "$*" = -V')
     assert program.own_version() == "24.11.5"
     assert (tmp_path / "conf").read_text() == "ClusterName=none\nSlurmctldHost=localhost\n"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -33,8 +34,9 @@ def program() -> ModuleType:
 
 
 @pytest.fixture(name="calls")
-def programs_of_a_host(stand_in: StandIn, tmp_path: Path) -> Path:
+def programs_of_a_host(program: ModuleType, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand-ins that succeed; systemctl writes down what it starts and stops."""
+    monkeypatch.setitem(program.ENVIRONMENT, "PATH", os.environ["PATH"])
     calls = tmp_path / "calls"
     calls.touch()
     stand_in("systemctl", f'[ "$1" = reset-failed ] || echo "$@" >>{calls}')

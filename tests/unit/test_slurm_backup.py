@@ -26,6 +26,13 @@ def backup() -> ModuleType:
     return module
 
 
+@pytest.fixture(name="stand_in")
+def stand_ins_of_the_program(stand_in: StandIn, backup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Stand-ins that the program finds."""
+    monkeypatch.setitem(backup.ENVIRONMENT, "PATH", os.environ["PATH"])
+    return stand_in
+
+
 def job_state(next_id: int) -> bytes:
     """The header of job_state, as slurmctld packs it, and a byte of a job."""
     word = b"PROTOCOL_VERSION\0"

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.environment import own_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
 SECONDS = 60
@@ -27,9 +28,6 @@ NO_ANSWER = 124
 
 NOT_STARTED = 127
 """Exit status of a command that does not exist or cannot be started, the same as that of the shell."""
-
-ENVIRONMENT = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard"}
-"""Variables on which the output of Slurm's commands depends, such as how scontrol writes times."""
 
 
 class CommandError(CollectionError):
@@ -68,7 +66,7 @@ def run(command: Sequence[str], stdin: str = "", seconds: float = SECONDS, conf:
         done = subprocess.run(  # pylint: disable=ansible-bad-function
             command,
             input=stdin,
-            env={**os.environ, **ENVIRONMENT, **({"SLURM_CONF": conf} if conf else {})},
+            env={**own_environment(), **({"SLURM_CONF": conf} if conf else {})},
             timeout=seconds,
             capture_output=True,
             check=False,

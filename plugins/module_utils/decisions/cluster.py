@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.environment import ENVIRONMENT
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey, hosts_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import VARIABLES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import storage_plans
@@ -130,6 +131,11 @@ def serving_controller(host: RunHost) -> str:
 def serves(host: RunHost) -> bool:
     """Whether this host is the serving controller."""
     return host.name == serving_controller(host)
+
+
+def asking(_host: RunHost) -> list[str]:
+    """The words before a command that a task runs: a builtin module would give it each variable of the host."""
+    return ["env", "-i", *(f"{name}={value}" for name, value in ENVIRONMENT.items())]
 
 
 def conf_servers(host: RunHost) -> list[str]:

@@ -71,8 +71,8 @@ def read_settings(text: str) -> dict[str, str]:
 
 def find_conf(shown: Settings) -> str:
     """The slurm.conf of this host."""
-    named = [shown.get("slurm_conf", ""), os.environ.get("SLURM_CONF", "")]
-    return next(filter(os.path.isfile, [*named, *(f"{directory}/slurm.conf" for directory in DIRECTORIES)]), "")
+    places = [shown.get("slurm_conf", ""), *(f"{directory}/slurm.conf" for directory in DIRECTORIES)]
+    return next(filter(os.path.isfile, places), "")
 
 
 def read_text(path: str) -> str:

@@ -17,6 +17,8 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.environment import own_environment
+
 SECONDS = 30
 """The time limit of a check in seconds."""
 
@@ -91,7 +93,7 @@ def run_check(command: Sequence[str]) -> tuple[int, str] | None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            env=own_environment(),
             timeout=SECONDS,
             check=False,
         )

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.environment import own_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.locks import locked
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
@@ -42,6 +44,10 @@ def run_module(
     # The arguments may have secrets. With this limit the kernel writes no core and starts no program for one (core(5)).
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+    # For run_command as well, which gives a command the environment of this process.
+    environment = own_environment()
+    os.environ.clear()
+    os.environ.update(environment)
     module = AnsibleModule(argument_spec=arguments, supports_check_mode=True, **options)
     try:
         with locked(*lock) if lock else nullcontext():

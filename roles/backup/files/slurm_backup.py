@@ -28,6 +28,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+"""Variables on which the answers of commands depend."""
+OF_A_SITE = (
+    *("HOME", "TZ", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+"""Variables that a command has from its host. Others change answers, such as SQUEUE_USERS."""
+
 CONF = Path(os.environ.get("SLURM_BACKUP_CONF", "/etc/gpucluster-slurm/backup"))
 WORK = Path("/var/lib/gpucluster-slurm/backup")
 STATUS = WORK / "status.json"
@@ -353,10 +361,15 @@ def opener(mode: int) -> Callable[[str, int], int]:
 # -- programs --------------------------------------------------------------------------------------------------------
 
 
+def own_environment() -> dict[str, str]:
+    """The environment of each command."""
+    return {**{name: os.environ[name] for name in OF_A_SITE if name in os.environ}, **ENVIRONMENT}
+
+
 def output_of(command: Sequence[str], seconds: float | None = None) -> str:
     """What a command prints. Raises BackupError with its words if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=own_environment())
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BackupError(f"{command[0]}: {error}") from error
     if done.returncode:
@@ -444,7 +457,7 @@ class Repository:
         self.target = str(settings["target"])
         self.cluster = str(settings["cluster"])
         self.environment = {
-            **os.environ,
+            **own_environment(),
             **(environment(given.read_text(encoding="utf-8")) if given.exists() else {}),
             "RESTIC_REPOSITORY": self.target,
             "RESTIC_PASSWORD_FILE": str(CONF / "password"),

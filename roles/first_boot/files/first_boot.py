@@ -39,6 +39,8 @@ SITE = "/etc/gpucluster-slurm/first-boot.conf"
 """Settings of the site, as cloud-init writes them: lines NAME=VALUE."""
 KERNEL = "/proc/cmdline"
 UNITS = "/etc/systemd/system"
+VARIABLES = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+"""The environment of Slurm's commands. Variables of the host, such as SLURM_CLUSTERS, would change their output."""
 ENVIRONMENT = "/run/gpucluster-slurm/first-boot.env"
 """What the unit of slurmd or sackd reads (EnvironmentFile), so that systemd need not read its units again."""
 KEY = "/etc/munge/munge.key"
@@ -495,7 +497,7 @@ def run(command: Sequence[str], **variables: str) -> subprocess.CompletedProcess
             errors="replace",
             timeout=COMMAND,
             check=False,
-            env={**os.environ, **variables},
+            env={**VARIABLES, **variables},
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 124, "", f"{command[0]} has not ended within {COMMAND} s")

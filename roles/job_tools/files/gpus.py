@@ -71,6 +71,8 @@ JOBS = ["squeue", "--noheader", "--Format=" + ",".join(f"{name}:{width}|" for na
 DETAILS = ["scontrol", "--details", "--oneliner", "show", "job"]
 """The only command that has the indices of all jobs' GPUs."""
 PARTITIONS = ["scontrol", "--oneliner", "show", "partition"]
+CHANGING = ("SQUEUE_", "SCONTROL_", "SLURM_BITSTR_LEN")
+"""Variables of the user that would change an answer. Others choose the cluster, and stay."""
 HIDDEN = "Access/permission denied"
 """Where Slurm shows nothing to the user: PrivateData has `nodes`, say."""
 
@@ -81,7 +83,7 @@ class SlurmError(Exception):
 
 def run(command: list[str], seconds: float) -> str:
     """The output of one of Slurm's commands; empty if Slurm does not show it to the user. Raises SlurmError."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SCONTROL_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(CHANGING)}
     environment["SLURM_TIME_FORMAT"] = "%s"
     try:
         done = subprocess.run(command, capture_output=True, env=environment, timeout=seconds, check=False)

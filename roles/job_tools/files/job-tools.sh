@@ -1,6 +1,8 @@
 # shellcheck shell=bash
 # Functions for sbuild.sh and srun.sh. They read messages of Slurm and enroot, which must be in one language.
 export LC_ALL=C.UTF-8
+# The user's own would change which jobs are found.
+unset "${!SQUEUE_@}" "${!SCANCEL_@}"
 set -euo pipefail
 
 tool=$(basename "$0")

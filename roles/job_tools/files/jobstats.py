@@ -49,7 +49,9 @@ class StatsError(Exception):
 def ask(job: str) -> str:
     """The records of a job and of its steps. Raises StatsError."""
     command = ["sacct", f"--jobs={job}", "--noheader", "--parsable2", "--noconvert", f"--format={','.join(FIELDS)}"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SACCT_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SACCT_", "SLURM_BITSTR_LEN"))
+    }
     environment["SLURM_TIME_FORMAT"] = "%s"
     try:
         done = subprocess.run(command, capture_output=True, env=environment, timeout=SECONDS, check=False)

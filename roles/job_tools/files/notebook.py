@@ -166,7 +166,11 @@ def resources(options: argparse.Namespace) -> list[str]:
 
 def output(command: Sequence[str]) -> str:
     """What a command of Slurm prints. Raises NotebookError."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SQUEUE_", "SCANCEL_", "SLURM_BITSTR_LEN"))
+    }
     environment["SLURM_TIME_FORMAT"] = "%Y-%m-%d %H:%M"
     try:
         done = subprocess.run(command, capture_output=True, env=environment, timeout=SECONDS, check=False)

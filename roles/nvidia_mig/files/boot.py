@@ -9,6 +9,8 @@ import json
 import subprocess
 import sys
 
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+"""The environment of nvidia-smi."""
 LIBRARY = "/usr/local/lib/gpucluster-slurm"
 """Directory of the copy of plugins/module_utils/nvidia/mig.py."""
 SETTINGS = "/etc/gpucluster-slurm/mig.json"
@@ -23,7 +25,9 @@ import mig  # noqa: E402 (the line above is how it is found)
 def nvidia_smi(command: tuple[str, ...]) -> tuple[int, str]:
     """Exit status and output of a command. A command that hangs is ended after a time limit."""
     words = ["timeout", str(mig.COMMAND), "nvidia-smi", *command]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENVIRONMENT, text=True, check=False
+    )
     return done.returncode, done.stdout
 
 

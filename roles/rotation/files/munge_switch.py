@@ -34,6 +34,8 @@ from pathlib import Path
 UNIT = "gpucluster-munge-switch"
 RECORD = Path("/run/gpucluster-munge-switch.json")
 KEYS = Path("/etc/munge")
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+"""The environment of all commands. Variables of the host, such as SLURM_CONF, would change what they do."""
 
 OPEN, CLOSED, SILENT = "open", "closed", "silent"
 ACCEPTED, REFUSED, NO_ANSWER = "accepted", "refused", "no answer"
@@ -101,7 +103,7 @@ def run(*command: str, stdin: str = "", seconds: float = 90) -> subprocess.Compl
             stderr=subprocess.STDOUT,
             text=True,
             timeout=seconds,
-            env={**os.environ, "LC_ALL": "C"},
+            env=ENVIRONMENT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -180,7 +180,7 @@ def scontrol(*words: str) -> str:
             stderr=subprocess.STDOUT,
             timeout=SCONTROL,
             check=False,
-            env={**os.environ, "PATH": PATH, "LC_ALL": "C"},
+            env={"PATH": PATH, "LC_ALL": "C"},  # variables such as SLURM_CLUSTERS would change its output
         )
     except subprocess.TimeoutExpired:
         raise OSError(f"scontrol {words[0]}: no answer in {SCONTROL} s") from None

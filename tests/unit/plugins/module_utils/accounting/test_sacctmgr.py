@@ -9,6 +9,7 @@ tests/unit/sacctmgr has the answers of each to the same policy.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctm
     shortened,
     state,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
 from programs import StandIn
 
@@ -143,7 +145,7 @@ def test_what_only_slurm_can_say_is_kept_as_it_is() -> None:
 @pytest.fixture(name="program")
 def a_program_instead_of_sacctmgr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stand-in for sacctmgr: the first program of its name that is found."""
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", f"{tmp_path}:{os.environ['PATH']}")
     program = tmp_path / "sacctmgr"
     program.touch(mode=0o755)
     return program

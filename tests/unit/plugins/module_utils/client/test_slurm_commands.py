@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output, run
 from programs import StandIn
 
@@ -23,7 +24,7 @@ def test_a_command_has_the_environment_on_which_its_output_depends(
     }.items():
         monkeypatch.setenv(name, value)
     stand_in("sinfo", 'echo "$LC_ALL $SLURM_TIME_FORMAT $SLURM_CONF"')
-    assert run(["sinfo"]).output == "C.UTF-8 standard /etc/own.conf\n"
+    assert run(["sinfo"]).output == "C.UTF-8 standard \n"
     assert run(["sinfo"], conf="/run/candidate/slurm.conf").output == "C.UTF-8 standard /run/candidate/slurm.conf\n"
 
 
@@ -53,7 +54,7 @@ def test_a_command_that_hangs_is_ended(stand_in: StandIn) -> None:
 
 
 def test_what_is_not_installed_is_told_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", str(tmp_path))
     assert (run(["scontrol", "ping"]).status, run(["scontrol", "ping"]).message) == (127, "command not found")
     (tmp_path / "scontrol").touch(mode=0o644)
     assert run(["scontrol", "ping"]).message == "Permission denied"

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
@@ -368,7 +369,7 @@ def test_a_directory_service_that_does_not_answer_is_no_error(
 
 
 def test_a_host_without_getent_knows_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", "/nowhere")
     assert probe.unknown_users(["u1"]) == []
     assert probe.directory(["u1"]) == {"checksum": "", "unknown": None}
 
