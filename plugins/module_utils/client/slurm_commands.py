@@ -10,7 +10,6 @@ start of a service, the build of a kernel module.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections.abc import Sequence
