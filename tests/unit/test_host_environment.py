@@ -9,6 +9,7 @@ show what the variables do to a real cluster.
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 import subprocess
@@ -253,3 +254,31 @@ TASKS = commands_of_tasks()
 def test_a_task_that_asks_a_program_does_so_without_variables_of_the_host(name: str) -> None:
     """A builtin module has the environment of the login, and `environment:` can take no variable away."""
     assert "__slurm_ask" in TASKS[name] or "env -i" in TASKS[name], TASKS[name]
+
+
+# -- what a new place needs ------------------------------------------------------------------------------------------
+
+OF_OTHERS = {
+    "first_boot.py": 1,  # the site's own command for a key
+    "slurm-accept": 2,  # a job's, which belong to its allocation
+}
+"""Calls in programs of roles whose environment is not ours, except in the tools of users."""
+
+
+def calls_without_environment(path: Path) -> list[int]:
+    """The lines that start a process with the environment of the program."""
+    text = path.read_text()
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("subprocess.run", "subprocess.Popen"):
+            given = next((ast.unparse(word.value) for word in node.keywords if word.arg == "env"), "os.environ")
+            if "os.environ" in given or given.endswith("None"):
+                found.append(node.lineno)
+    return found
+
+
+def test_each_program_of_a_role_gives_its_commands_an_environment() -> None:
+    files = [path for path in ROLES.glob("*/files/**/*") if path.is_file() and "job_tools" not in path.parts]
+    programs = [path for path in files if b"\nfrom __future__ import" in path.read_bytes()]
+    found = {path.name: lines for path in programs if (lines := calls_without_environment(path))}
+    assert {name: len(lines) for name, lines in found.items()} == OF_OTHERS, found
