@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import (
     controllers,
     reason_of,
@@ -52,7 +53,7 @@ def test_which_controller_serves(stand_in: StandIn, states: tuple[str, ...], lic
 
 
 def test_no_controller_serves_where_there_is_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", str(tmp_path))
     assert serving() == ""
 
 

@@ -18,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conver
     conversion_conf,
     needed_mib,
 )
+from programs import StandIn
 
 CONF = """\
 # Managed
@@ -88,14 +89,11 @@ def test_a_database_is_dropped_after_the_statements_of_a_killed_slurmdbd(
     assert said[3].startswith("DROP DATABASE IF EXISTS `acct`")
 
 
-def test_a_dump_keeps_the_character_set_of_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dump_keeps_the_character_set_of_the_database(tmp_path: Path, stand_in: StandIn) -> None:
     own = "ALTER DATABASE CHARACTER SET latin1 COLLATE latin1_swedish_ci;"
-    programs, dump = tmp_path / "programs", tmp_path / "dump.sql"
-    programs.mkdir()
-    for name, text in (("mariadb", own), ("mariadb-dump", "CREATE TABLE t")):
-        (programs / name).write_text(f"#!/bin/sh\necho '{text}'\n")
-        (programs / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    dump = tmp_path / "dump.sql"
+    stand_in("mariadb", f"echo '{own}'")
+    stand_in("mariadb-dump", "echo 'CREATE TABLE t'")
     Database("acct", "slurm", "/s").dump(str(dump))
     assert dump.read_text() == f"{own}\nCREATE TABLE t\n"
     assert dump.stat().st_mode & 0o777 == 0o600
