@@ -38,7 +38,9 @@ are made on every host, and at each boot by systemd-tmpfiles. `closed`: nothing 
 
 def directories(host: RunHost) -> list[Directory]:
     """All directories of a host."""
-    found = created_at_boot(host) + OF_PROGRAMS + of_controllers(host) + written_by_slurm(host) + chosen(host)
+    found = (
+        created_at_boot(host) + OF_MUNGE + OF_PROGRAMS + of_controllers(host) + written_by_slurm(host) + chosen(host)
+    )
     ids = service_ids(host)
     return [{**entry, "owner_id": ids[entry["owner"]]} if entry.get("owner") in ids else entry for entry in found]
 
@@ -55,6 +57,14 @@ def created_at_boot(host: RunHost) -> list[Directory]:
         {"path": "/var/lib/munge", "owner": "munge", "mode": "0711", "closed": True},
     ]
     return always + ([{"path": JOB_DIR, "owner": user, "mode": "0750"}] if user != "root" else [])
+
+
+OF_MUNGE: list[Directory] = [
+    {"path": "/var/log/munge", "owner": "munge", "mode": "0700", "make": False},
+    {"path": "/var/log/munge/munged.log", "owner": "munge", "mode": "0640", "file": True},
+]
+"""The package makes them. A disk that outlives its host has them with the id of another time, with which munged does
+not start."""
 
 
 def _of_root(path: str, mode: str = "", closed: bool = True) -> Directory:
