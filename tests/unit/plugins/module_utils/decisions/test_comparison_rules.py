@@ -40,7 +40,7 @@ def test_a_run_without_anything_special_goes_on() -> None:
     found = compared(run())
     assert (found.stop, found.remarks, found.refused, found.open_questions) == ("", [], {}, [])
     assert found.serving_controller == "head"
-    assert hosts_of(found, "slurm_needs_validation") == ["login"]
+    assert hosts_of(found, "slurm_needs_validation") == ["head", "login"]
 
 
 def test_a_host_of_another_cluster_stops_the_run() -> None:
