@@ -31,6 +31,7 @@ def inventory(directory: Path, **variables: Any) -> dict[str, PlainHost]:
     for host in hosts.values():
         host.hosts = hosts
     hosts["ctl"].set(__new_cluster_processes={"rc": 0, "stdout": "7 /usr/sbin/slurmctld -D"}, __adopt_result=RESULT)
+    hosts["n1"].set(__new_cluster_processes={"rc": 0, "stdout": ""})
     return hosts
 
 
@@ -51,10 +52,10 @@ def test_the_controller_is_found_by_its_daemon(tmp_path: Path) -> None:
 
 def test_the_cluster_file_comes_from_what_the_hosts_have_answered(tmp_path: Path) -> None:
     conf = "ClusterName=lab\nSlurmctldHost=ctl(10.0.0.1)\nNodeName=n1\nPartitionName=p Nodes=n1\n"
-    files = {"files": {"slurm.conf": conf}, "version": "24.11.5", "user_id": 64030, "package": "slurmctld"}
+    files = {"files": {"slurm.conf": conf}, "version": "24.11.5", "user_id": 64030, "package": "slurmctld", "drift": []}
     hosts = inventory(tmp_path)
     hosts["ctl"].set(__adopt_files=files)
-    hosts["n1"].set(__new_cluster_processes={"stdout": "8 /usr/sbin/slurmd --conf-server ctl"})
+    hosts["n1"].set(__new_cluster_processes={"rc": 0, "stdout": "8 /usr/sbin/slurmd --conf-server ctl"})
     found = adopt.result(hosts["ctl"])
     assert (found["errors"], found["unexplained"]) == ([], [])
     assert found["cluster"]["controllers"] == "ctl"
