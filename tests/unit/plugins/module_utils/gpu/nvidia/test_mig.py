@@ -8,7 +8,6 @@ The tables are written after NVIDIA's MIG user guide, not recorded. The stand-in
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -255,7 +254,7 @@ BOOT = Path(__file__).parents[6] / "roles/nvidia_mig/files/boot.py"
     ],
 )
 def test_at_boot_only_what_is_still_declared_is_made(tmp_path: Path, slurmd: str | None, asked: bool) -> None:
-    program = BOOT.read_text()
+    program = BOOT.read_text().replace('"PATH": "', f'"PATH": "{tmp_path}:')
     for name, path in (("LIBRARY", Path(mig.__file__).parent), ("SETTINGS", "mig.json"), ("SLURMD", "slurmd.conf")):
         program = re.sub(rf'^{name} = ".*"$', f'{name} = "{tmp_path / path}"', program, flags=re.MULTILINE)
     (tmp_path / "mig.json").write_text('[{"name": "gpu", "mig": {"7g.80gb": 1}}]')
@@ -263,8 +262,7 @@ def test_at_boot_only_what_is_still_declared_is_made(tmp_path: Path, slurmd: str
         (tmp_path / "slurmd.conf").write_text(slurmd)
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho no driver; exit 9\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    run = subprocess.run([sys.executable, "-I", "-c", program], env=environment, capture_output=True, check=False)
+    run = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, check=False)
     assert ("no driver" in run.stderr.decode(), run.returncode) == (asked, int(asked))
 
 
