@@ -88,8 +88,8 @@ WRONG_PASSWORD = "wrong password or no key found"
 CHECKED = 7 * 24 * 3600
 """Seconds between two checks of the repository."""
 
-CANCELLED = 4
-"""A job's state in the database (`JOB_CANCELLED` in `slurm/slurm.h`)."""
+TAKEN = (4, 7)
+"""States in the database of a job that was cancelled, or that slurmctld has missed on its node (`slurm/slurm.h`)."""
 
 WRITTEN = 10
 """Seconds after which slurmctld has written a change of its jobs (`SAVE_MAX_WAIT` in `src/slurmctld/state_save.c`)."""
@@ -1064,14 +1064,14 @@ def since(settings: Mapping[str, Any], seconds: int, next_job_id: int) -> dict[s
 
 
 def return_records(settings: Mapping[str, Any]) -> None:
-    """Give jobs that ended before the loss their records of then, in place of those of scancel (`end_jobs`)."""
+    """Give jobs that ended before the loss their records of then, in place of later ones (`end_jobs`)."""
     name, prefix = str(settings["database"]), f"`{settings['database']}`.`{settings['cluster']}"
     kept, jobs_table = f"`{name}_ended`", f"{prefix}_job_table`"
     if not tables(f"{name}_ended"):
         return
-    cancelled = f"SELECT job_db_inx FROM {jobs_table} WHERE state = {CANCELLED}"
+    taken = f"SELECT job_db_inx FROM {jobs_table} WHERE state IN {TAKEN}"
     for table, rows in ((f"{prefix}_step_table`", "step"), (jobs_table, "job")):
-        sql(f"REPLACE INTO {table} SELECT * FROM {kept}.{rows} WHERE job_db_inx IN ({cancelled})")
+        sql(f"REPLACE INTO {table} SELECT * FROM {kept}.{rows} WHERE job_db_inx IN ({taken})")
     sql(f"DROP DATABASE {kept}")
 
 
@@ -1137,10 +1137,10 @@ def restore_state(settings: Mapping[str, Any], next_job_id: int, ended: Sequence
 
 
 def end_jobs(_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Let slurmctld end the jobs that have ended, before it misses their batch scripts and starts them again.
+    """Let slurmctld end the jobs that have ended, before it misses their batch scripts and requeues them.
 
-    It does that 20 seconds after its start at the earliest (`_purge_missing_jobs` in `src/slurmctld/job_mgr.c`). A job
-    that it has started again after a run was killed is ended as well.
+    It does that 20 seconds after its start at the earliest (`_purge_missing_jobs` in `src/slurmctld/job_mgr.c`), to
+    begin two minutes later. A job that it has requeued after a run was killed is ended as well.
     """
     names = [str(name) for name in read_json(ENDED).get("jobs", [])]
     for begin in range(0, len(names), 500):
