@@ -295,7 +295,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import serving
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, serving, show
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     KEY_VALUE,
@@ -346,6 +347,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import node_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.node_removal import is_ours
 
 if TYPE_CHECKING:
     from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ConfigResult
@@ -759,13 +762,29 @@ def check_order(daemon: Daemon, old: Configuration, new: Configuration) -> None:
         )
 
 
-def put_in_force(daemon: Daemon, plan: Plan, action: str) -> list[str]:
+def resume_leaving(names: Collection[str]) -> str:
+    """Resume nodes that remove_nodes has drained, and that stay. Returns a message, on a line of its own."""
+    with suppress(CommandError):
+        nodes = {node.name: node for node in map(node_of, show("node"))} if names else {}
+        drained = [name for name in names if name in nodes and is_ours(nodes[name])]
+        if drained:
+            output(["scontrol", "update", f"NodeName={fold(drained)}", "State=RESUME", f"Reason={CLEARED}"])
+            return f"\nResumed: {fold(drained)}"
+    return ""
+
+
+def put_in_force(daemon: Daemon, plan: Plan, action: str, leaving: Collection[str] = ()) -> list[str]:
     """Put changed files in force, or restore those before. Returns messages; raises ConfigError."""
     present, old = plan.present, plan.present.configuration
     daemon.check_others(plan.new, plan.steps)
     if present.foreign:
         kept_files.keep_found(present.directory)
-    nodes, messages = apply(daemon, plan, action)
+    try:
+        nodes, messages = apply(daemon, plan, action)
+    except ConfigError as error:
+        # No later play runs where the only controller has failed.
+        resumed = resume_leaving(leaving)
+        raise ConfigError(f"{error}{resumed}", **error.result) from None
     messages += daemon.resume_corrected(plan.new, plan.steps, kept_files.find_program_time())
     starts_as_before = plan.at_start is None or read_at_start(old, "slurmd", plan.version) == plan.at_start
     if nodes and daemon.conf in present.texts and not starts_as_before:
@@ -788,7 +807,7 @@ def configure(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
     if module.check_mode:
         return result
     if action:
-        result["remarks"] += put_in_force(daemon, plan, action)
+        result["remarks"] += put_in_force(daemon, plan, action, expand(module.params.get("leaving") or ""))
     else:
         keep_as_good(daemon, plan, taken_over=taken_over)
     result["remarks"] += share_serial(plan.new, result["serial"])

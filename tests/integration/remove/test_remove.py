@@ -250,7 +250,7 @@ exec /usr/bin/scontrol.real "$@"
         site.command("mv /usr/bin/scontrol.real /usr/bin/scontrol")
     assert run.rc != 0
     assert "fatal: no such luck" in str(run.failed), run.failed
-    assert "Resumed: leave-node4" in run.output
+    assert "Resumed: leave-node4" in str(run.failed)
     assert reason(site, "leave-node4") == "idle none"
     site.lab.wait_until_idle(CONTROLLER, "leave-node4")
 

@@ -119,3 +119,18 @@ def test_what_a_killed_run_has_left_is_named_with_the_nodes_gone() -> None:
 
 def test_an_edit_by_hand_is_named() -> None:
     assert beyond(PRESENT, edited=files(CONF.replace("KillWait=30", "KillWait=5"))).startswith("slurm.conf KillWait")
+
+
+def test_nodes_that_stay_after_a_refused_change_are_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = "gpucluster.slurm remove_nodes: leaves the cluster"
+    nodes = [
+        {"NodeName": "n1", "State": "IDLE+DRAIN", "Reason": ours},
+        {"NodeName": "n2", "State": "IDLE+DRAIN", "Reason": "broken fan"},
+        {"NodeName": "n3", "State": "IDLE+DRAIN", "Reason": ours},
+    ]
+    commands: list[list[str]] = []
+    monkeypatch.setattr(slurm_config, "show", lambda _what: [{"Partitions": "all", **node} for node in nodes])
+    monkeypatch.setattr(slurm_config, "output", commands.append)
+    assert slurm_config.resume_leaving(["n1", "n2", "n9"]) == "\nResumed: n1"
+    assert [command[2:4] for command in commands] == [["NodeName=n1", "State=RESUME"]]
+    assert slurm_config.resume_leaving([]) == ""
