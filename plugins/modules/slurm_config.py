@@ -296,7 +296,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, serving, show
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, run
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
     KEY_VALUE,
@@ -768,7 +768,8 @@ def resume_leaving(names: Collection[str]) -> str:
         nodes = {node.name: node for node in map(node_of, show("node"))} if names else {}
         drained = [name for name in names if name in nodes and is_ours(nodes[name])]
         if drained:
-            output(["scontrol", "update", f"NodeName={fold(drained)}", "State=RESUME", f"Reason={CLEARED}"])
+            # It resumes a node that has not answered since slurmctld's restart as well, and says that it cannot.
+            run(["scontrol", "update", f"NodeName={fold(drained)}", "State=RESUME", f"Reason={CLEARED}"])
             return f"\nResumed: {fold(drained)}"
     return ""
 

@@ -130,7 +130,7 @@ def test_nodes_that_stay_after_a_refused_change_are_resumed(monkeypatch: pytest.
     ]
     commands: list[list[str]] = []
     monkeypatch.setattr(slurm_config, "show", lambda _what: [{"Partitions": "all", **node} for node in nodes])
-    monkeypatch.setattr(slurm_config, "output", commands.append)
+    monkeypatch.setattr(slurm_config, "run", commands.append)
     assert slurm_config.resume_leaving(["n1", "n2", "n9"]) == "\nResumed: n1"
     assert [command[2:4] for command in commands] == [["NodeName=n1", "State=RESUME"]]
     assert slurm_config.resume_leaving([]) == ""
