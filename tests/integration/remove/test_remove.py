@@ -251,8 +251,8 @@ exec /usr/bin/scontrol.real "$@"
     assert run.rc != 0
     assert "fatal: no such luck" in str(run.failed), run.failed
     assert "Resumed: leave-node4" in str(run.failed)
-    assert reason(site, "leave-node4") == "idle none"
     site.lab.wait_until_idle(CONTROLLER, "leave-node4")
+    assert reason(site, "leave-node4") == "idle none"
 
 
 # -- the removal -----------------------------------------------------------------------------------------------------
