@@ -416,6 +416,8 @@ def _same(table: str, key: str, wanted: str, found: str, release: str) -> bool:
     parameter = FILES[table][key]
     if key == "gres":
         return _same_gres(wanted, found)
+    if key == "clustername":  # which Slurm has in small letters
+        return wanted.lower() == found.lower()
     if key == "slurmctldhost":
         names = [re.sub(r"^(.+)\(\1\)$", r"\1", host) for host in wanted.split()]
         there = found.split()
