@@ -271,3 +271,10 @@ def test_members_that_slurmctld_finds_are_not_compared() -> None:
 
     assert found("switch{s1}") == found("big") == found("n1,feature{big}") == []
     assert found("two") == found("All") == ["PartitionName=p Nodes: only the file has n2"]
+
+
+def test_the_name_of_the_cluster_is_shown_in_small_letters() -> None:
+    says = read({"slurm.conf": "ClusterName=Lab-One\n"})
+    assert differences(says, "ClusterName = lab-one\n", "", "", "24.11.5") == []
+    other = differences(says, "ClusterName = lab-two\n", "", "", "24.11.5")
+    assert other == ["slurm.conf ClusterName: the file has Lab-One, slurmctld lab-two"]
