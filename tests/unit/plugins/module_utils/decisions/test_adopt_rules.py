@@ -32,7 +32,7 @@ def inventory(directory: Path, **variables: Any) -> dict[str, PlainHost]:
         host.hosts = hosts
     hosts["ctl"].set(__new_cluster_processes={"rc": 0, "stdout": "7 /usr/sbin/slurmctld -D"}, __adopt_result=RESULT)
     for name in ("n1", "ctl"):
-        facts = {"ansible_facts": {"slurm_host": {"paths": {}}}}
+        facts: dict[str, Any] = {"ansible_facts": {"slurm_host": {"paths": {}}}}
         hosts[name].set(__new_cluster_ping={"ping": "pong"}, __new_cluster_facts=facts)
     return hosts
 
