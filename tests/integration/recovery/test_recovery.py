@@ -4,7 +4,7 @@
 """Backups, what makes one bad, and the return of a database host, of a controller and of both, with running jobs.
 
 The tests depend on each other and run in this order. A lost host is a container that was removed and made anew; it has
-the packages of its image and no data. /home, which the hosts share, has the backup.
+neither packages nor data. /home, which the hosts share, has the backup.
 """
 
 from __future__ import annotations
