@@ -93,7 +93,8 @@ def run_check(command: Sequence[str]) -> tuple[int, str] | None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=own_environment(),
+            # The control host's programs are where its user finds them; a module has set its own PATH.
+            env={**own_environment(), "PATH": os.environ.get("PATH", os.defpath)},
             timeout=SECONDS,
             check=False,
         )
