@@ -177,7 +177,6 @@ refused:
   sample: ["user carol: has no association in account vision (now: job 7)"]
 """
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -188,7 +187,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctm
     conf_for_sacctmgr,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import write_new
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import temporary_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
 
@@ -211,15 +210,14 @@ def change_accounting(module: AnsibleModule) -> PolicyResult:
             enforced=conf_file.read({"slurm.conf": text}) if text else None,
         )
     wanted = conf_file.read({"slurm.conf": conf})
-    path = os.path.join(module.tmpdir, "slurm.conf")
-    write_new(path, conf_for_sacctmgr(wanted).encode(), 0o600)
-    try:
-        sacctmgr = Sacctmgr(cluster, new=True, conf=path)
-    except UnreachedError:
-        if not module.check_mode:  # else the run starts slurmdbd first
-            raise
-        return {**plan_result([]), "table": [], "kept": [], "registered": False, "refused": []}
-    return apply_policy(module, sacctmgr, policy, partitions=wanted.partitions, add=True)
+    with temporary_file(conf_for_sacctmgr(wanted).encode()) as path:
+        try:
+            sacctmgr = Sacctmgr(cluster, new=True, conf=path)
+        except UnreachedError:
+            if not module.check_mode:  # else the run starts slurmdbd first
+                raise
+            return {**plan_result([]), "table": [], "kept": [], "registered": False, "refused": []}
+        return apply_policy(module, sacctmgr, policy, partitions=wanted.partitions, add=True)
 
 
 ENTRIES: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}

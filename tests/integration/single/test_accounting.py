@@ -17,7 +17,7 @@ from plays import Results, Task, configuration, each_mode, modes, play, shell, t
 
 CONFIG = "gpucluster.slurm.slurmctld : Apply Slurm's configuration"
 RESERVATIONS = "gpucluster.slurm.slurm_accounting : Make reservations"
-FIRST = "gpucluster.slurm.slurmctld : Make the QOS that partitions name"
+FIRST = "gpucluster.slurm.slurmctld : Add the accounts, users and QOS that slurm.conf needs"
 APPLY = "gpucluster.slurm.slurm_accounting : Apply the policy"
 # Users of the operating system whose jobs belong to one test only.
 HEAVIER, LIGHTER = "games", "news"
@@ -396,7 +396,7 @@ def sbatch(lab: Lab, host: str, user: str, *options: str, seconds: int = 600) ->
 
 
 def planned(run: Run) -> Iterator[tuple[Any, ...]]:
-    """The accounting changes that a run has planned. Check mode plans a partition's QOS twice: first, and with all."""
+    """The accounting changes that a run has planned. Check mode plans those that slurm.conf needs twice."""
     for _host, name, result in run.results:
         if name in (FIRST, APPLY):
             yield from (tuple(change.values()) for change in result["plan"])
@@ -453,8 +453,11 @@ def test_what_has_jobs_is_not_removed(lab: Lab, submit: Callable[..., str], tmp_
         task("purge", "slurm_accounting", {"purge": True}, check=True),
     )
     assert found["remove"]["msg"] == f"user alice: has jobs {job}"
-    having = ("account science,chemistry,physics", "user alice")
-    assert sorted(found["purge"]["kept"]) == sorted(f"{what}: has jobs {job}" for what in having)
+    assert sorted(found["purge"]["kept"]) == [
+        "account chemistry: user alice stays in it",
+        f"account science,physics: has jobs {job}",
+        f"user alice: has jobs {job}",
+    ]
 
 
 def test_a_qos_preempts_another_one_whose_job_is_requeued(lab: Lab, host: str, submit: Callable[..., str]) -> None:
