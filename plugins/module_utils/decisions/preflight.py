@@ -311,8 +311,11 @@ def _warnings(host: RunHost) -> Iterator[str]:
             f"slurm_backup.target is the directory {target}: {fold(hosts)} need the same file system there, which "
             "must not be lost with any of them"
         )
-    for line in refused_defaults(host, policy_values(host)):
-        yield f"accounting: {line}"
+    policy = policy_values(host)
+    # What slurm.conf enforces is known once its lines are right.
+    if any(policy.values()) and not line_errors(host):
+        for line in refused_defaults(host, policy):
+            yield f"accounting: {line}"
     yield from script_warnings(host["slurm_prologs"], host["slurm_epilogs"])
     controller = first_of(host, host["slurm_controllers"])
     if slurm_accounting.needs_own_user(host) and not own_value(controller, "slurm_accounting_users", None):

@@ -56,8 +56,12 @@ def _name(host: RunHost) -> Iterator[str]:
 def _users(host: RunHost) -> Iterator[str]:
     for name, variable in id_variables(host).items():
         wanted, found = int(host[variable]), host.facts["users"].get(name)
-        other = [f"the user {name} has id {found}"] if found not in (None, wanted) else []
-        for conflict in [*other, *host.facts["taken_ids"].get(name, ())]:
+        if found is not None and int(found) != wanted:
+            yield (
+                f"the user {name} has id {found} here and {wanted} in this cluster ({variable}); it must be the same "
+                "on every host"
+            )
+        for conflict in host.facts["taken_ids"].get(name, ()):
             yield (
                 f"{conflict} here, and the user {name} and its group have {wanted} in this cluster ({variable}); it "
                 "must be the same on every host"

@@ -150,7 +150,7 @@ def test_own_files_of_a_node_are_read_where_slurmd_reads_them(clusters: dict[str
         ({"hostname": "other.example.org"}, "the host name is other.example.org, and the name in the inventory is n1"),
         (
             {"users": {"munge": 966, "slurm": 1}},
-            "the user slurm has id 1 here, and the user slurm and its group have 64030 in this cluster (slurm_user_id)",
+            "the user slurm has id 1 here and 64030 in this cluster (slurm_user_id)",
         ),
         (
             {"users": {"munge": 966}, "taken_ids": {"slurm": ["the group old has id 64030"]}},

@@ -50,6 +50,9 @@ def test_jobs_that_a_valid_policy_refuses_are_named() -> None:
     ]
     assert preflight.warnings(head(**policy, slurm_conf={"AccountingStorageEnforce": "associations"})) == []
     assert preflight.warnings(head(**policy, slurm_conf={"accountingstorageenforce": ["QOS"]})) != []
+    unknown = head(**policy, slurm_nodes=[{"hosts": "n[1-2]", "hardware": "detected"}])
+    assert preflight.warnings(unknown) == [], "slurm.conf has no values yet"
+    assert "is not known yet" in str(preflight.objections(unknown))
 
 
 def test_errors_of_roles_precede_those_of_the_cluster_file() -> None:
