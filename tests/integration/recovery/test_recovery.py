@@ -478,7 +478,8 @@ def test_database_and_state_lost_under_a_stream_of_jobs(site: Lab) -> None:
     drained = f"drained, without new jobs until they are resumed: {NODE} (broken fan)"
     assert shown[-1] == f"the restore is complete; {drained}"
     assert f"slurmstepd waits to report it: {new}" in str(shown), shown
-    assert f"are ended, and not requeued: {over}, " in str(shown), shown
+    (ended,) = [line for line in shown if "are ended, and not requeued: " in line]
+    assert {*ended.rpartition(": ")[2].split(", ")} == {str(over), str(terminal), f"{array}_0"}
     for name in (str(over), str(terminal), f"{array}_0"):
         record = f"timeout 60 sacct --noheader -X -P --jobs={name} --format=state,end"
         state, end = site.command(CONTROLLER, record).split("|")
