@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # Managed by gpucluster.slurm: changes here are overwritten.
 # take-control HEARTBEAT HOST:PORT...: for the first controller, before its slurmctld starts. If one of the others
 # serves, it is stopped, which takes a second; its systemd starts it again, as a standby.
