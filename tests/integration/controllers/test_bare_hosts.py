@@ -70,7 +70,6 @@ LEFT: dict[str, dict[str, str]] = {
         "user munge": f"groupadd -g {OTHER} munge; useradd -r -u {OTHER} -g munge -M munge",
         "spool": f"{OWN} -d /var/lib/slurm /var/lib/slurm/slurmd; {OWN} /dev/null /var/lib/slurm/slurmd/cred_state",
         "home of the jobs": f"install -d -m 750 -o {JOBS} -g {JOBS} /var/lib/slurm-check",
-        "controller of another time": "echo 'SLURMD_OPTIONS=\"--conf-server elsewhere:6817\"' >/etc/default/slurmd",
         "drop-in of slurmd": f"install -D /dev/null {SITE_UNIT.format('slurmd')}",
         "users of another time": "mkdir -p /etc/sysusers.d; echo 'u slurm 990 - -' >/etc/sysusers.d/zz-slurm.conf",
         "directories of another time": "echo 'd /var/log/slurm 0777 root root' >/etc/tmpfiles.d/gpucluster-slurm.conf",

@@ -54,7 +54,7 @@ def test_the_dump_and_the_copy_need_room() -> None:
 
 @pytest.mark.parametrize("name", ["", "a`b", "a b", "a;b", "ä"])
 def test_names_that_would_leave_their_quotes_are_refused(name: str) -> None:
-    with pytest.raises(ConversionError, match="allowed: letters, digits and _"):
+    with pytest.raises(ConversionError, match="allowed: letters, digits, _ and -"):
         Database(name, "slurm", "/run/mysqld/mysqld.sock")
     with pytest.raises(ConversionError):
         Database("slurm_acct_db", name, "/run/mysqld/mysqld.sock")
