@@ -183,8 +183,9 @@ def backup_hosts(host: RunHost) -> list[str]:
 
 def submit_host(host: RunHost) -> str:
     """The host on which jobs are submitted: the first login host or controller that the run has reached."""
-    reached = host["groups"].get("slurm_needs_validation")
-    return str((reached or [*host.members("slurm_login"), *host["slurm_controllers"]])[0])
+    hosts = [*host.members("slurm_login"), *host["slurm_controllers"]]
+    reached = host["groups"].get("slurm_needs_validation") or hosts
+    return str(next((name for name in hosts if name in reached), reached[0]))
 
 
 def source(host: RunHost) -> PackageSource:
