@@ -208,7 +208,7 @@ def jobs_of(squeue: str) -> list[dict[str, Any]]:
 
 
 def compared(running: Mapping[str, Mapping[str, str]], saved: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Jobs on nodes, each with what is left of it there (`served_jobs`), beside the jobs of a backup.
+    """Compare jobs on nodes, each with what is left of it there (`served_jobs`), with the jobs of a backup.
 
     kept: slurmctld takes them back. lost, with their nodes: slurmctld would end them, since the backup does not have
     them as running. reported: the same, but they have ended. ended, by the name that scancel takes, with their nodes:
@@ -1098,7 +1098,7 @@ def restore_database(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore_state(settings: Mapping[str, Any], next_job_id: int, ended: Sequence[str]) -> dict[str, Any]:
-    """Put the newest state back, beside its place first. Its file clustername, which comes last, makes it complete.
+    """Put the newest state back, next to its place first. Its file clustername, which comes last, makes it complete.
 
     Args:
         settings: those of the host.
