@@ -16,20 +16,17 @@ import json
 import mmap
 import os
 import resource
-import signal
 import struct
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.bounded_command import HangingCommandError, run_bounded
 
 SIZE = 4 << 20
 """Bytes of the memory. The kernel gives those that are written."""
 
-LARGEST = 1 << 16
-"""Bytes that a command may print."""
-
-SECONDS = 60
-"""The time that a command has. A person may have to type a PIN, and preflight has 600 s for all secrets."""
+HANGS = "a command has not ended"
+"""The key of the answer for all commands that have not been run before."""
 
 _HEAD = struct.Struct("<Q")
 
@@ -96,60 +93,28 @@ def output(command: Sequence[str], directory: str) -> bytes:
     """What a command prints in a directory, from the first process of the run that asks.
 
     Raises:
-        ValueError: it has failed; the next process that asks gets the same error.
+        ValueError: it has failed; the next process that asks gets the same error. After one that has not ended in
+            time, no other command is run, since they are mostly one program.
     """
     memory = next(iter(_memories.values()), None)
     if memory is None:
-        return run(command, directory)
+        return run_bounded(command, directory)
     key = json.dumps([directory, *command])
     with memory.locked():
-        answer = memory.find(key)
+        answer = memory.find(key) or memory.find(HANGS)
         if answer is None:
-            answer = _answer(command, directory)
+            answer = _answer(command, directory, memory)
             memory.add(key, answer)
     if "error" in answer:
         raise ValueError(answer["error"])
     return base64.b64decode(answer["output"])
 
 
-def _answer(command: Sequence[str], directory: str) -> Answer:
+def _answer(command: Sequence[str], directory: str, memory: Memory) -> Answer:
     try:
-        return {"output": base64.b64encode(run(command, directory)).decode()}
+        return {"output": base64.b64encode(run_bounded(command, directory)).decode()}
+    except HangingCommandError as error:
+        memory.add(HANGS, {"error": f"not run, because another command for a secret {error}"})
+        return {"error": str(error)}
     except ValueError as error:
         return {"error": str(error)}
-
-
-def run(command: Sequence[str], directory: str) -> bytes:
-    """Run a command without a shell. Raises ValueError, with the last line of its errors and never its output."""
-    try:
-        process = subprocess.Popen(
-            command,
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ValueError(f"cannot run: {error.strerror}: {error.filename}") from error
-    with process:
-        try:
-            printed, errors = process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise ValueError(f"has not ended within {SECONDS} s") from error
-    if process.returncode:
-        how = f"signal {-process.returncode}" if process.returncode < 0 else str(process.returncode)
-        raise ValueError(f"ended with {how}: {_last_line(errors)}")
-    if not printed.strip():
-        raise ValueError("printed nothing")
-    if len(printed) > LARGEST:
-        raise ValueError(f"printed {len(printed)} bytes, allowed: {LARGEST}")
-    return printed
-
-
-def _last_line(errors: bytes) -> str:
-    """The last line of the errors of a command, without control characters."""
-    lines = [" ".join(line.split()) for line in errors.decode(errors="replace").split("\n")]
-    shown = ["".join(letter for letter in line if letter.isprintable())[:300] for line in lines if line]
-    return shown[-1] if shown else "no message"
