@@ -1,23 +1,25 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of the control host that a cluster file or a variable names: people, scripts, keys and packages.
+"""Files of the control host that a cluster file or a variable names: people, scripts, keys, certificates and packages.
 
 They are checked before they are read or sent to a host: a FIFO would let a run wait without an end, and a file that is
-no package would be copied to each host, where all users can read it.
+no package, or a certificate with its key, would be copied to hosts, where all users can read it.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import ssl
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import LONGEST, within
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.secret_forms import public_error
 
 LARGEST = 2**26
 """Bytes of a file with people, a script or a key; people with keys of SSH need less than 1 KiB each."""
@@ -28,8 +30,11 @@ LARGEST_PACKAGE = 2**32
 DEB = b"!<arch>\ndebian-binary"
 """How a package begins (deb(5))."""
 
-_KEY = re.compile(rb"^(?:-----BEGIN PGP PUBLIC KEY BLOCK-----|\$ANSIBLE_VAULT;)", re.MULTILINE)
-"""What the key of a repository has, which all users of a host can read."""
+VAULT = b"$ANSIBLE_VAULT;"
+"""How a file begins that ansible-vault has encrypted."""
+
+_PUBLIC_KEY = re.compile(rb"^-----BEGIN PGP PUBLIC KEY BLOCK-----", re.MULTILINE)
+_PRIVATE_KEY = re.compile(rb"^-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----", re.MULTILINE)
 
 ALLOWED = "allowed: a file next to the cluster file or below its directory, or an absolute path"
 
@@ -51,16 +56,17 @@ def name_error(name: Any) -> str:
     return ""
 
 
-def file_error(directory: str, name: Any, *, package: bool = False, key: bool = False) -> str:
+def file_error(directory: str, name: Any, kind: str = "text") -> str:
     """Why a file cannot be used, as `..., allowed: ...`; empty if it can.
 
     directory: that of the cluster file. A symbolic link may lead out of it, as an absolute path may.
-    package: whether it must be a package of Debian. key: whether it must be the key of a repository.
+    kind: `package`, one of those of `content_error`, or `text` for any file. What ansible-vault has encrypted is
+        looked into where it is decrypted.
     """
     if error := name_error(name):
         return error
     path = os.path.join(directory, name)
-    largest = LARGEST_PACKAGE if package else LARGEST
+    largest = LARGEST_PACKAGE if kind == "package" else LARGEST
     try:
         if any(within(os.path.realpath(path), top) for top in _OF_KERNEL):
             return "a file of the kernel, allowed: a regular file"
@@ -75,15 +81,55 @@ def file_error(directory: str, name: Any, *, package: bool = False, key: bool = 
             return "which is no regular file, allowed: a regular file"
         if status.st_size > largest:
             return f"of {status.st_size} bytes, allowed: up to {largest}"
-        if package and os.read(file, len(DEB)) != DEB:
-            return "which is no package, allowed: a package of Debian (.deb)"
-        if key and not _KEY.search(os.read(file, status.st_size)):
-            return "which is no public key, allowed: a public key in ASCII armor (.asc)"
+        if kind == "package":
+            right = os.read(file, len(DEB)) == DEB
+            return "" if right else "which is no package, allowed: a package of Debian (.deb)"
+        content = os.read(file, status.st_size) if kind in _CONTENT else b""
     except OSError as failure:
         return f"which cannot be read: {failure.strerror}, allowed: a regular file"
     finally:
         os.close(file)
-    return ""
+    return "" if content.startswith(VAULT) else content_error(kind, content)
+
+
+def content_error(kind: str, content: bytes) -> str:
+    """Why a content cannot be used, as `..., allowed: ...`; empty if it can.
+
+    kind: `certificate`, `repository key` or `script`, which all users of a host can read, or `private key`. Others
+        may have any content.
+    """
+    return _CONTENT[kind](content) if kind in _CONTENT else ""
+
+
+def _certificate_error(content: bytes) -> str:
+    try:
+        # OpenSSL passes over what is between the blocks of a file, and over blocks of another kind.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError):
+        return "which is no certificate, allowed: certificates in PEM form"
+    return _public_error(content)
+
+
+def _repository_key_error(content: bytes) -> str:
+    if not _PUBLIC_KEY.search(content):
+        return "which is no public key, allowed: a public key in ASCII armor (.asc)"
+    return _public_error(content)
+
+
+def _private_key_error(content: bytes) -> str:
+    return "" if _PRIVATE_KEY.search(content) else "which is no private key, allowed: a private key in PEM form"
+
+
+def _public_error(content: bytes) -> str:
+    return public_error(content.decode(errors="replace"))
+
+
+_CONTENT: dict[str, Callable[[bytes], str]] = {
+    "certificate": _certificate_error,
+    "private key": _private_key_error,
+    "repository key": _repository_key_error,
+    "script": _public_error,
+}
 
 
 def named_file_errors(variables: Mapping[str, Any], directory: str) -> list[str]:
@@ -97,8 +143,7 @@ def named_file_errors(variables: Mapping[str, Any], directory: str) -> list[str]
     return [
         f"{key}: found {shown(name)}, {error}"
         for key, name, kind in _named(variables)
-        if (error := file_error(directory, name, package=kind == "package", key=kind == "key"))
-        and not _of_another_release(key, directory, name)
+        if (error := file_error(directory, name, kind)) and not _of_another_release(key, directory, name)
     ]
 
 
@@ -115,12 +160,12 @@ def _of_another_release(key: str, directory: str, name: Any) -> bool:
 
 
 def _named(variables: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """The files that variables name, as (key, name, kind): packages, the `key` of a repository, and a `text`."""
+    """The files that variables name, as (key, name, kind of file_error)."""
     source = variables.get("slurm_packages")
     if isinstance(source, Mapping):
         yield from _of_entries("slurm_packages.files", source.get("files"))
         if isinstance(source.get("key"), str):
-            yield "slurm_packages.key", source["key"], "key"
+            yield "slurm_packages.key", source["key"], "repository key"
     monitoring = variables.get("slurm_monitoring")
     if isinstance(monitoring, Mapping) and monitoring.get("receivers"):
         yield "slurm_monitoring.receivers", monitoring["receivers"], "text"

@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import base64
 import re
+import ssl
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import hosts_in
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import VAULT
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.public_files import (
+    option_errors,
+    public_content,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
 
@@ -62,16 +68,27 @@ def tls_errors(host: RunHost, role: str, without: str) -> Iterator[str]:
     """
     if not host.flag(role, f"{role}_tls"):
         return
-    certificate, key = (host.option(role, f"{role}_{name}") for name in ("certificate", "key"))
-    if not Path(certificate).is_file():
-        yield (
-            f"{role}_certificate: found {certificate or 'nothing'}, allowed: a file on the control host; or "
-            f"{role}_tls: false for {without}"
-        )
-    if not Path(key).is_file():
-        yield f"{role}_key: found {key or 'nothing'}, allowed: a file on the control host"
-    else:
-        yield from mode_errors(f"{role}_key", Path(key))
+    certificate, key = (str(host.option(role, f"{role}_{name}")) for name in ("certificate", "key"))
+    wrong = list(option_errors(host, role, f"{role}_certificate", "certificate"))
+    yield from (f"{error}; or {role}_tls: false for {without}" for error in wrong)
+    wrong_key = list(option_errors(host, role, f"{role}_key", "private key"))
+    wrong_key += [] if wrong_key else mode_errors(f"{role}_key", Path(key))
+    yield from wrong_key
+    if not wrong and not wrong_key and not _is_pair(certificate, key):
+        yield f"{role}_key: found {key}, which is not the key of {certificate}, allowed: the key of the certificate"
+
+
+def _is_pair(certificate: str, key: str) -> bool:
+    """Whether a key belongs to a certificate, as far as that can be seen: either may be encrypted."""
+    if any(Path(path).read_bytes().startswith(VAULT) for path in (certificate, key)):
+        return True
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # A password that is no password: OpenSSL would ask for one.
+        context.load_cert_chain(certificate, key, password=b"")
+    except ssl.SSLError as error:
+        return error.reason != "KEY_VALUES_MISMATCH"
+    return True
 
 
 def mode_errors(name: str, path: Path) -> Iterator[str]:
@@ -83,25 +100,16 @@ def mode_errors(name: str, path: Path) -> Iterator[str]:
 
 def tls_files(host: RunHost, role: str, directory: str) -> list[dict[str, Any]]:
     """The certificate and its key, in a directory of the host, for slurm_service."""
-    certificate = control_file(host, role, f"{role}_certificate").decode(errors="surrogateescape")
-    key = base64.b64encode(control_file(host, role, f"{role}_key")).decode()
+    option = f"{role}_certificate"
+    certificate = public_content(host, option, host.option(role, option), "certificate")
+    path = host.option(role, f"{role}_key")
+    key = host.content(path)
+    if key is None:
+        raise ValueError(f"{role}_key: {path} is missing")
     return [
         {"path": f"{directory}/tls.crt", "content": certificate},
-        {"path": f"{directory}/tls.key", "secret": key, "mode": "0400"},
+        {"path": f"{directory}/tls.key", "secret": base64.b64encode(key).decode(), "mode": "0400"},
     ]
-
-
-def control_file(host: RunHost, role: str, option: str) -> bytes:
-    """The content of the file on the control host that an option of a role names.
-
-    Raises:
-        ValueError: there is no such file.
-    """
-    path = host.option(role, option)
-    content = host.content(path)
-    if content is None:
-        raise ValueError(f"{option}: {path} is missing")
-    return content
 
 
 def listening(host: RunHost, role: str) -> str:

@@ -19,6 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platfor
     has_repository,
     packages_version,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.public_files import public_content
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 MANAGED = "# Managed by gpucluster.slurm: changes here are overwritten."
@@ -111,10 +112,9 @@ def source_files(host: RunHost) -> list[dict[str, str]]:
     if has_repository(host):
         files.append({"path": SOURCE_FILE, "content": source_text(packages)})
         if isinstance(packages["key"], str):
-            key = host.content(os.path.join(host["slurm_cluster_dir"], packages["key"]))
-            if key is None:
-                raise ValueError(f"slurm_packages.key: {packages['key']} is missing in {host['slurm_cluster_dir']}")
-            files.append({"path": key_path(packages), "content": key.decode()})
+            path = os.path.join(host["slurm_cluster_dir"], packages["key"])
+            key = public_content(host, "slurm_packages.key", path, "repository key")
+            files.append({"path": key_path(packages), "content": key})
     if not source(host).rotates:
         files.append({"path": ROTATION_FILE, "content": ROTATION})
     return files

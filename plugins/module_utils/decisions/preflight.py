@@ -46,7 +46,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts, text_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_values import (
     refused_defaults,
     untracked_limit_errors,
@@ -197,6 +197,7 @@ def _objections(host: RunHost) -> Iterator[str]:
     yield from receivers_errors(host)
     yield from joined(secret_checks.file_errors(host))
     yield from joined(script_errors(site_scripts(host)))
+    yield from joined(text_errors(host))
     if not host["slurm_partitions"]:
         yield "slurm_partitions is empty, and a job needs a partition to run in (cluster file, partitions)"
     nodes = {name for entry in host["slurm_nodes"] for name in expand(entry["hosts"])}

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from pathlib import Path
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nginx
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.public_files import (
+    option_errors,
+    public_content,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 
@@ -44,9 +47,8 @@ def objections(host: RunHost) -> list[str]:
 
 def _objections(host: RunHost) -> Iterator[str]:
     yield from nginx.tls_errors(host, "registry", "a registry without TLS")
-    authority = host.option("registry", "registry_ca")
-    if authority and not Path(authority).is_file():
-        yield f"registry_ca: found {authority}, allowed: a file on the control host"
+    if host.option("registry", "registry_ca"):
+        yield from option_errors(host, "registry", "registry_ca", "certificate")
 
 
 def url(host: RunHost) -> str:
@@ -57,19 +59,7 @@ def url(host: RunHost) -> str:
 
 def authority_file(host: RunHost) -> File:
     """The certificate of the authority that has signed that of the registry, for hosts that do not trust it yet."""
-    return {"path": TRUSTED, "content": control_file(host, "registry_ca").decode(errors="surrogateescape")}
-
-
-def control_file(host: RunHost, option: str) -> bytes:
-    """The content of the file on the control host that an option of the role names.
-
-    Raises:
-        ValueError: there is no such file.
-    """
-    content = host.content(host[option])
-    if content is None:
-        raise ValueError(f"{option}: {host[option]} is missing")
-    return content
+    return {"path": TRUSTED, "content": public_content(host, "registry_ca", host["registry_ca"], "certificate")}
 
 
 def packages(_host: RunHost) -> list[str]:
@@ -106,7 +96,7 @@ def front_files(host: RunHost) -> list[File]:
         listen=listening(host),
         tls=tls,
     )
-    return [{"path": FRONT_CONF, "content": text}, *(tls_files(host) if tls else [])]
+    return [{"path": FRONT_CONF, "content": text}, *(nginx.tls_files(host, "registry", CONF_DIR) if tls else [])]
 
 
 def listening(host: RunHost) -> str:
@@ -117,16 +107,6 @@ def listening(host: RunHost) -> str:
     addresses = host_addresses(host["slurm_addresses"], [host["registry_name"]])
     with_ipv6 = any(":" in entry["address"] for entry in addresses)
     return f"[::]:{host['registry_port']} ipv6only=off" if with_ipv6 else str(host["registry_port"])
-
-
-def tls_files(host: RunHost) -> list[File]:
-    """The certificate and its key."""
-    certificate = control_file(host, "registry_certificate").decode(errors="surrogateescape")
-    key = base64.b64encode(control_file(host, "registry_key")).decode()
-    return [
-        {"path": f"{CONF_DIR}/tls.crt", "content": certificate},
-        {"path": f"{CONF_DIR}/tls.key", "secret": key, "mode": "0400"},
-    ]
 
 
 def cleaning_files(host: RunHost) -> list[File]:

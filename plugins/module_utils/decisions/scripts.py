@@ -1,11 +1,14 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The scripts of a site that hosts run: those of slurm.conf, of jobs and of health checks."""
+"""The scripts of a site that hosts run: those of slurm.conf, of jobs and of health checks; and what all users read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import programs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import content_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
@@ -30,12 +33,16 @@ def own_checks(host: RunHost) -> dict[str, str]:
     return checks
 
 
-def script_text(host: RunHost, path: str) -> str:
-    """The text of a script on the control host. Bytes that are not UTF-8 are surrogates in it.
+def text_errors(host: RunHost) -> Iterator[str]:
+    """Texts that hosts have for all users to read, with a secret."""
+    texts = {f"slurm_files.{name}": text for name, text in host["slurm_files"].items()} | site_scripts(host)
+    for name, text in texts.items():
+        if error := content_error("script", str(text).encode(errors="surrogateescape")):
+            yield f"{name}: found a text {error}"
 
-    Raises:
-        ValueError: there is no such file.
-    """
+
+def script_text(host: RunHost, path: str) -> str:
+    """The text of a script on the control host. Bytes that are not UTF-8 are surrogates in it."""
     content = host.content(path)
     if content is None:
         raise ValueError(f"slurm_health_own_checks: {path} is missing")

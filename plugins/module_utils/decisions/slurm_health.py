@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import tmp_fs
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM, LIB_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.public_files import public_content
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchanged_hosts import (
     changed_hosts,
@@ -85,12 +86,9 @@ def own_check(host: RunHost, name: str, file: str) -> dict[str, str]:
     """A check of the site. It may be any program, so the mark is at its end, after each of its bytes.
 
     Raises:
-        ValueError: the control host does not have the file.
+        ValueError: the control host does not have the file, or it has a secret.
     """
-    content = host.content(file)
-    if content is None:
-        raise ValueError(f"slurm_health_own_checks.{name}: {file} is missing")
-    text = content.decode("utf-8", "surrogateescape")
+    text = public_content(host, f"slurm_health_own_checks.{name}", file, "script")
     return {"path": f"{CHECKS}/{name}", "content": f"{text}\n{MARK}\n", "mode": "0755"}
 
 

@@ -82,7 +82,7 @@ def make_file(tmp_path: Path, kind: str) -> str:
     ],
 )
 def test_what_is_no_package(tmp_path: Path, kind: str, message: str) -> None:
-    error = file_error(str(tmp_path), make_file(tmp_path, kind), package=True)
+    error = file_error(str(tmp_path), make_file(tmp_path, kind), kind="package")
     assert error.startswith(message), error
     assert "allowed: " in error
 
@@ -116,8 +116,8 @@ def test_files_that_are_right(tmp_path: Path) -> None:
     (tmp_path / "x.deb").write_bytes(DEB + b"   1 0 0")
     (tmp_path / "people.csv").write_text("name,uid\n")
     (tmp_path / "link").symlink_to(tmp_path / "x.deb")
-    assert file_error(str(tmp_path), "x.deb", package=True) == ""
-    assert file_error("/nowhere", str(tmp_path / "link"), package=True) == ""
+    assert file_error(str(tmp_path), "x.deb", kind="package") == ""
+    assert file_error("/nowhere", str(tmp_path / "link"), kind="package") == ""
     assert file_error(str(tmp_path), "people.csv") == ""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import registry
+from certificates import pair, write_pair
 from plain_host import PlainHost, cluster
 
 DEFAULTS = {
@@ -21,7 +22,7 @@ DEFAULTS = {
     "registry_key": "",
     "registry_ca": "",
 }
-FILES = {"/tls.crt": b"certificate\xff\n", "/tls.key": b"key\n", "/ca.crt": b"authority\n"}
+FILES = {"/tls.crt": b"# \xff\n" + pair()[0], "/tls.key": pair()[1], "/ca.crt": pair("authority")[0]}
 TLS: dict[str, Any] = {"registry_certificate": "/tls.crt", "registry_key": "/tls.key", "registry_ca": "/ca.crt"}
 
 
@@ -32,9 +33,10 @@ def host(files: dict[str, bytes] | None = None, **options: Any) -> PlainHost:
 
 def test_a_registry_with_tls_needs_its_files() -> None:
     assert registry.objections(host()) == [
-        "registry_certificate: found nothing, allowed: a file on the control host; or registry_tls: false for a "
-        "registry without TLS",
-        "registry_key: found nothing, allowed: a file on the control host",
+        "registry_certificate: found nothing, allowed: a file next to the cluster file or below its directory, or an "
+        "absolute path; or registry_tls: false for a registry without TLS",
+        "registry_key: found nothing, allowed: a file next to the cluster file or below its directory, or an absolute "
+        "path",
     ]
     for off in (False, "false", "no"):
         assert registry.objections(host(registry_tls=off)) == []
@@ -54,12 +56,12 @@ def test_files_must_be_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("mode", "shown"), [(0o600, ""), (0o400, ""), (0o640, "640"), (0o4600, "4600")])
 def test_only_its_owner_may_read_the_key(tmp_path: Path, mode: int, shown: str) -> None:
     key = tmp_path / "tls.key"
-    key.touch()
+    write_pair(tmp_path)
     key.chmod(mode)
     link = tmp_path / "link"
     link.symlink_to(key)
     objection = f"registry_key: found {link} with mode {shown}, allowed: 600 or 400"
-    found = registry.objections(host(registry_certificate=str(key), registry_key=str(link)))
+    found = registry.objections(host(registry_certificate=f"{tmp_path}/tls.crt", registry_key=str(link)))
     assert found == ([objection] if shown else [])
 
 
@@ -80,7 +82,7 @@ def test_the_key_is_a_secret_with_its_bytes() -> None:
     front, certificate, key = registry.front_files(host(FILES, **TLS))
     assert front["path"] == "/etc/nginx/conf.d/gpucluster-registry.conf"
     assert certificate["content"].encode(errors="surrogateescape") == FILES["/tls.crt"]
-    assert (base64.b64decode(key["secret"]), key["mode"]) == (b"key\n", "0400")
+    assert (base64.b64decode(key["secret"]), key["mode"]) == (FILES["/tls.key"], "0400")
     assert len(registry.front_files(host(FILES, **TLS, registry_tls=False))) == 1
 
 
@@ -95,7 +97,10 @@ def test_the_password_of_the_upstream_is_a_secret() -> None:
 
 
 def test_hosts_get_the_certificate_of_the_authority() -> None:
-    assert registry.authority_file(host(FILES, **TLS)) == {"path": registry.TRUSTED, "content": "authority\n"}
+    assert registry.authority_file(host(FILES, **TLS)) == {
+        "path": registry.TRUSTED,
+        "content": FILES["/ca.crt"].decode(),
+    }
 
 
 def test_check_mode_has_nothing_to_compare_without_the_registry() -> None:

@@ -20,13 +20,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.stages import STAGES
+from certificates import pair, write_pair
 from plain_host import GROUPS, ROLES, PlainHost, cluster
 
 PLAIN: dict[str, Any] = {"host": "login", "readers": [], "password_file": "", "proxy": {}, "administrators": []}
 USERS = {**PLAIN, "password_file": "report.users", "administrators": ["alice"]}
 PROXY = {**PLAIN, "proxy": {"address": "10.0.0.5", "header": "X-Remote-User"}, "administrators": ["alice", "b.c@d"]}
 HASHES = b"# our users\nalice:$apr1$salt$hash\n\nbob:$2y$05$hash\n"
-FILES = {"/tls.crt": b"certificate\xff\n", "/tls.key": b"key\n", "/cluster/report.users": HASHES}
+FILES = {"/tls.crt": pair()[0], "/tls.key": pair()[1], "/cluster/report.users": HASHES}
 TLS = {"slurm_report_certificate": "/tls.crt", "slurm_report_key": "/tls.key"}
 
 
@@ -69,9 +70,7 @@ def test_a_page_with_tls_needs_its_files(tmp_path: Path) -> None:
     ]
     for off in (False, "false", "no"):
         assert report.objections(login(slurm_report_tls=off)) == []
-    for name in ("tls.crt", "tls.key"):
-        (tmp_path / name).touch()
-        (tmp_path / name).chmod(0o640)
+    write_pair(tmp_path, 0o640)
     own: dict[str, Any] = {
         "slurm_report_certificate": str(tmp_path / "tls.crt"),
         "slurm_report_key": str(tmp_path / "tls.key"),
@@ -85,9 +84,9 @@ def test_a_page_with_tls_needs_its_files(tmp_path: Path) -> None:
 
 def with_users(tmp_path: Path, text: str, mode: int = 0o600, key: dict[str, Any] = USERS) -> list[str]:
     """The objections to a password file, on a host with a certificate."""
-    for name in ("tls.crt", "tls.key", "report.users"):
-        (tmp_path / name).touch()
-        (tmp_path / name).chmod(mode)
+    write_pair(tmp_path)
+    (tmp_path / "report.users").touch()
+    (tmp_path / "report.users").chmod(mode)
     found = hosts(
         key,
         {f"{tmp_path}/report.users": text.encode()},
@@ -95,7 +94,6 @@ def with_users(tmp_path: Path, text: str, mode: int = 0o600, key: dict[str, Any]
         slurm_report_certificate=str(tmp_path / "tls.crt"),
         slurm_report_key=str(tmp_path / "tls.key"),
     )
-    (tmp_path / "tls.key").chmod(0o600)
     return report.objections(found["login"])
 
 
@@ -187,7 +185,7 @@ def test_passwords_are_secrets_of_nginx() -> None:
     assert decoded(files) == {
         "users": "alice:$apr1$salt$hash\nbob:$2y$05$hash\n",
         "administrators": "alice:$apr1$salt$hash\n",
-        "tls.key": "key\n",
+        "tls.key": FILES["/tls.key"].decode(),
     }
     for file in files:
         if file["path"].endswith(("users", "administrators")):

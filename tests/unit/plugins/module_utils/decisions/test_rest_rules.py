@@ -30,11 +30,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.stages import STAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
+from certificates import pair, write_pair
 from plain_host import GROUPS, ROLES, PlainHost, cluster
 
 REST: dict[str, Any] = {"host": "login", "clients": [], "max_token_lifespan": 3600}
 KEY = "/cluster/secrets/x/jwt_hs256.key"
-FILES = {"/tls.crt": b"certificate\n", "/tls.key": b"key\n", KEY: b"\xff" * 64}
+FILES = {"/tls.crt": pair()[0], "/tls.key": pair()[1], KEY: b"\xff" * 64}
 ON_HOST = "/etc/gpucluster-slurm/jwt_hs256.key"
 PLUGIN = "slurm-wlm-jwt-plugin"
 MONITORING: dict[str, Any] = {
@@ -92,8 +93,7 @@ def test_the_certificate_is_there_unless_tls_is_off(tmp_path: Path) -> None:
     ]
     for off in (False, "false", "no"):
         assert rest.objections(hosts(REST, slurmrestd_tls=off)["login"]) == []
-    for name in ("tls.crt", "tls.key"):
-        (tmp_path / name).write_text("x")
+    write_pair(tmp_path)
     (tmp_path / "tls.key").chmod(0o640)
     paths: dict[str, Any] = {"slurmrestd_certificate": f"{tmp_path}/tls.crt", "slurmrestd_key": f"{tmp_path}/tls.key"}
     (objection,) = rest.objections(hosts(REST, **paths)["login"])
