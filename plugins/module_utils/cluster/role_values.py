@@ -9,11 +9,13 @@ middle of a run, or would mean something else to the program. docs/design/format
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import name_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import url
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb_values, other, systemd
@@ -35,6 +37,8 @@ _LOGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CHECK = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _VARIABLE = re.compile(r"(?!ENROOT_)[A-Za-z_][A-Za-z0-9_]*")
+_PROGRAM = re.compile(r"(?:/[^/\s]+)+|[^/\s]+")
+_ACCEPTED = re.compile(r"(?:/[^/*?\[\]]+)+|(?:/[^/*?\[\]]+){2}/.*[^/].*")
 _SETTING = re.compile(r"[a-z0-9_][a-z0-9_./-]*")
 
 
@@ -176,6 +180,49 @@ def _directive(value: Any) -> None:
         one_line(line)
 
 
+def _control_directory(value: Any) -> None:
+    """A directory of the control host that a run fills. A relative one is below that of the cluster file or the run."""
+    path = os.path.expanduser(one_line(value))
+    parts = path.split("/")
+    if not path or ".." in parts:
+        raise ValueError("allowed: a directory without '..'")
+    if path.startswith("/"):
+        directory_for("report")(path)
+
+
+def _path(value: Any) -> None:
+    """A file or a directory of a host."""
+    path = one_line(value)
+    if not path.startswith("/") or ".." in path.split("/"):
+        raise ValueError("allowed: an absolute path without '..'")
+
+
+def _json_file(value: Any) -> None:
+    """A file of the control host that a run replaces, so it cannot be one of others."""
+    if name_error(value) or not str(value).endswith(".json"):
+        raise ValueError("allowed: a file .json next to the cluster file or below its directory, or an absolute path")
+
+
+def _command(value: Any) -> None:
+    """A command as a list of arguments, which have been checked before."""
+    if value and not _PROGRAM.fullmatch(str(value[0])):
+        raise ValueError("allowed: a program, by its name or an absolute path, and its arguments")
+
+
+def _accepted(value: Any) -> None:
+    """A path or a pattern of paths, which is not that of most files."""
+    if not _ACCEPTED.fullmatch(one_line(value)) or ".." in str(value).split("/"):
+        raise ValueError(
+            "allowed: an absolute path, or a pattern in a directory below another one, such as /etc/site/*.key"
+        )
+
+
+def _reason(value: Any) -> None:
+    """A sentence for people."""
+    if not one_line(value).strip():
+        raise ValueError("allowed: why the secret has to stay")
+
+
 def _image(value: Any) -> str:
     """A container image, as results of acceptance runs name it (`IMAGE` in acceptance/measurements.py)."""
     if not re.fullmatch(r"[A-Za-z0-9._/@:#+-]{0,255}", str(value)):
@@ -185,11 +232,13 @@ def _image(value: Any) -> str:
 
 VALUES: dict[str, Check] = {
     "accept_container": _image,
-    "accept_disk": one_line,
-    "accept_nccl_tests": one_line,
-    "accept_profile": one_line,
-    "accept_shared": one_line,
+    "accept_disk": directory_for("local"),
+    "accept_nccl_tests": _optional(_path),
+    "accept_profile": _optional(_path),
+    "accept_report_dir": _control_directory,
+    "accept_shared": _optional(directory_for("local")),
     "accept_user": _user,
+    "adopt_conf": _optional(_path),
     "apptainer_bind_paths": one_line,
     "apptainer_cache_dir": _optional(directory_for("user")),
     "apptainer_conf": _directive,
@@ -201,6 +250,7 @@ VALUES: dict[str, Check] = {
     "base_kernel_settings": _number,
     "base_munge_user_id": _system_id,
     "base_packages": package,
+    "doctor_report": _optional(_json_file),
     "enroot_cache_days": _number,
     "enroot_cache_dir": directory_for("one_user"),
     "enroot_conf": one_line,
@@ -213,11 +263,13 @@ VALUES: dict[str, Check] = {
     "enroot_runtime_dir": directory_for("one_user"),
     "enroot_temp_dir": directory_for("one_user"),
     "first_boot_key_command": one_line,
+    "image_accepted": _reason,
     "job_tools_image": one_line,
     "job_tools_login": _optional(_login),
     "job_tools_partition": one_line,
     "job_tools_registry": one_line,
     "mariadb_settings": mariadb_values.option_value,
+    "new_cluster_state_directory": _optional(directory_for("state")),
     "nvidia_driver_kernel_modules": other.module_name,
     "nvidia_driver_module_options": other.module_options,
     "nvidia_driver_branch": _optional(_branch),
@@ -237,11 +289,13 @@ VALUES: dict[str, Check] = {
     "slurm_health_limit": _from_to(1, 50, "seconds from 1 to 50, since slurmd ends the program after 60"),
     "slurm_health_mounts": _mount_point,
     "slurm_health_own_checks": one_line,
+    "slurm_report_dir": _control_directory,
     "slurm_job_user_id": _system_id,
     "slurm_secret_max_age": _number,
     "slurm_user_id": _system_id,
     "slurmdbd_conf": _slurmdbd,
     "validate_mpi": one_line,
+    "validate_report_dir": _control_directory,
     "validate_user": _user,
 }
 """The check of a value, or of each value in a list or a mapping."""
@@ -251,6 +305,7 @@ NAMES: dict[str, Check] = {
     "base_kernel_settings": _kernel_setting,
     "enroot_environment": _variable,
     "enroot_hooks": _file,
+    "image_accepted": _accepted,
     "slurm_health_own_checks": _check_name,
     "mariadb_settings": mariadb_values.option_name,
     "nvidia_driver_module_options": other.module_name,
@@ -259,6 +314,9 @@ NAMES: dict[str, Check] = {
 
 OF_NAME: dict[str, dict[str, Check]] = {"slurmdbd_conf": {"StorageLoc": _database, "StorageUser": _database_user}}
 """The check of the value of one name in a mapping."""
+
+WHOLE: dict[str, Check] = {"first_boot_key_command": _command}
+"""The check of a list whose values are right."""
 
 SECRET = frozenset({"registry_upstream_password"})
 """Variables whose values are not shown."""
@@ -278,8 +336,12 @@ def value_problems(variables: Mapping[str, Any]) -> Iterator[str]:
                     yield from _problems(f"{name}: the name {short(shown(key))}", key, NAMES[name], False)
                 yield from _problems(f"{name}.{short(str(key))}", value, own.get(str(key), check), name in SECRET)
         elif isinstance(found, list):
-            for i, value in enumerate(found):
-                yield from _problems(f"{name}[{i}]", value, check, name in SECRET)
+            wrong = [
+                problem
+                for i, value in enumerate(found)
+                for problem in _problems(f"{name}[{i}]", value, check, name in SECRET)
+            ]
+            yield from wrong or (_problems(name, found, WHOLE[name], name in SECRET) if name in WHOLE else ())
         elif found is not None:
             yield from _problems(name, found, check, name in SECRET)
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 try:
     import yaml
 except ImportError:  # The control host has it; a host that lacks it only stores this file.
@@ -62,7 +64,47 @@ def _read(text: str) -> dict[str, yaml.Node]:
     if strange or missing or not isinstance(found["route"], yaml.MappingNode):
         names = ", ".join(map(shown, found)) or "none"
         raise ValueError(f"{KEY}: found the keys {names}; needed: route and receivers, allowed: time_intervals")
+    _check_names(found)
     return found
+
+
+def _check_names(site: dict[str, yaml.Node]) -> None:
+    """Raise ValueError if a route has no receiver, or a receiver or a time of another name: alertmanager would end."""
+    receivers, times = _names(site["receivers"]), _names(site.get("time_intervals"))
+    if not receivers or "" in receivers or len({*receivers}) < len(receivers):
+        raise ValueError(f"{KEY}: found receivers {_shown(receivers)}, allowed: receivers, each with a name of its own")
+    if "receiver" not in _nodes(site["route"]):
+        raise ValueError(f"{KEY}: the route has no receiver, allowed: {_shown(receivers)}")
+    for key, name in _named(site["route"]):
+        allowed = receivers if key == "receiver" else times
+        if name not in allowed:
+            raise ValueError(f"{KEY}: found {shown(name)} as {key} of a route, allowed: {_shown(allowed)}")
+
+
+def _named(node: yaml.Node) -> Iterator[tuple[str, str]]:
+    """The receivers and times of a route, and of those below it, each with its key."""
+    route = _nodes(node)
+    if "receiver" in route:
+        yield "receiver", str(route["receiver"].value)
+    for key in ("mute_time_intervals", "active_time_intervals"):
+        yield from ((key, str(time.value)) for time in _entries(route.get(key)))
+    for below in _entries(route.get("routes")):
+        yield from _named(below)
+
+
+def _entries(node: yaml.Node | None) -> list[yaml.Node]:
+    """The entries of a list; none if it is no list."""
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _names(node: yaml.Node | None) -> list[str]:
+    """The key `name` of each entry of a list; empty where there is none."""
+    names = [_nodes(entry).get("name") for entry in _entries(node)]
+    return ["" if name is None else str(name.value) for name in names]
+
+
+def _shown(names: Iterable[str]) -> str:
+    return ", ".join(map(shown, names)) or "none"
 
 
 def _nodes(node: yaml.Node | None) -> dict[str, yaml.Node]:

@@ -123,6 +123,8 @@ _OF_DAEMONS = (
 )
 _RUN = tuple(f"{top}/{name}" for top in ("/run", "/var/run") for name in _OF_DAEMONS)
 _OF_SITES = ("/home", "/media", "/mnt", "/opt", "/srv")
+_CONTROL = ("/etc", "/root", "/run", "/tmp", "/usr/local", "/var/tmp")
+_NOT_CONTROL = ("/etc/pam.d", "/etc/ssh", "/etc/sudoers.d", "/etc/systemd", *_RUN)
 _LOGS = ("/var/log/slurm", "/var/log/slurm-llnl")
 
 PURPOSES: dict[str, Purpose] = {
@@ -219,13 +221,10 @@ PURPOSES: dict[str, Purpose] = {
         below=("/cgroup", "/dev", "/sys"),
         itself=("/cgroup",),
     ),
-    # A directory of the control host, where the rest of the system is not the collection's.
-    "secrets": Purpose(
-        _ANY,
-        "an absolute path",
-        "/home/admin/cluster/secrets",
-        below=("/etc", "/root", "/run", "/tmp", "/usr/local", "/var/tmp"),
-        kept=("/etc/pam.d", "/etc/ssh", "/etc/sudoers.d", "/etc/systemd", *_RUN),
+    # Directories of the control host, where the rest of the system is not the collection's.
+    "secrets": Purpose(_ANY, "an absolute path", "/home/admin/cluster/secrets", below=_CONTROL, kept=_NOT_CONTROL),
+    "report": Purpose(
+        _ANY, "an absolute path", "/home/admin/cluster/report", below=_CONTROL, kept=_NOT_CONTROL, not_itself=_OF_SITES
     ),
 }
 """Each purpose. docs/admin/cluster-file.md has the keys and variables of each."""
