@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from types import ModuleType
@@ -293,6 +295,25 @@ def test_no_link_of_the_user_of_node_exporter_is_followed(controller: Controller
     assert not written.is_symlink()
     assert written.stat().st_mode & 0o777 == 0o644
     assert (tmp_path / "state/gpu-hours.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("serving", [0, 1])
+def test_no_link_in_place_of_its_directory_is_followed(
+    controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serving: int
+) -> None:
+    """Its parent belongs to the user of node-exporter. A standby removes its file, which must not be one of root."""
+    victim = tmp_path / "of-root"
+    victim.mkdir()
+    for name in ("gpu-hours.prom", ".gpu-hours.prom.new"):
+        (victim / name).write_text("of root")
+    controller.serve(serving=serving, now=START)
+    shutil.copy2(tmp_path / "slurm.prom", victim)
+    (tmp_path / "link").symlink_to(victim)
+    monkeypatch.setattr(controller.program, "TEXTFILES", tmp_path / "link")
+    with suppress(OSError):
+        controller.program.lines(NOBODY, START)
+    assert (victim / "gpu-hours.prom").read_text() == "of root"
+    assert (victim / ".gpu-hours.prom.new").read_text() == "of root"
 
 
 def test_a_controller_that_takes_over_begins_an_hour_ago(controller: Controller, tmp_path: Path) -> None:
