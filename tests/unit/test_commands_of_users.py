@@ -45,7 +45,15 @@ def installed_programs(tmp_path: Path, stand_in: StandIn) -> dict[str, Path]:
     """The programs as hosts have them, and stand-ins for Slurm's commands with answers of 24.11."""
     stand_in("sacct", f"printf '{JOB}'")
     stand_in("squeue", f"cat {RECORDED}/jobs")
-    stand_in("scontrol", f'case "$*" in *node*) cat {RECORDED}/nodes;; *"show job"*) cat {RECORDED}/details;; esac')
+    answers = {
+        "*node*": "nodes",
+        "*show?job*": "details",
+        "*partition*": "partitions",
+        "*qos*": "qos",
+        "*": "associations",
+    }
+    cases = " ".join(f"{words}) cat {RECORDED}/{file};;" for words, file in answers.items())
+    stand_in("scontrol", f'case "$*" in {cases} esac')
     found = {}
     for name in ("gpus", "jobstats"):
         found[name] = tmp_path / name

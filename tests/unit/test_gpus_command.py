@@ -520,8 +520,8 @@ def test_slurm_does_not_answer(gpus: ModuleType, stand_in: StandIn) -> None:
         ask(["there-is-none"])
     stand_in("scontrol", "echo 'slurm_load_node error: Access/permission denied' >&2; exit 1")
     assert ask(gpus.NODES) == [[], ""]
-    stand_in("scontrol", "echo $SLURM_TIME_FORMAT $*")
-    assert ask(gpus.NODES) == [["%s", "--details", "--oneliner", "show", "node"], ""]
+    stand_in("scontrol", "echo NodeName= $SLURM_TIME_FORMAT $*")
+    assert ask(gpus.NODES) == [["NodeName=", "%s", "--details", "--oneliner", "show", "node"], ""]
 
 
 def test_help_needs_no_slurm(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:

@@ -576,6 +576,21 @@ def test_update(command: ModuleType, stand_in: StandIn, tmp_path: Path, capsys: 
 
 
 @pytest.mark.usefixtures("collected")
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file another group")
+def test_an_update_by_hand_leaves_the_pages_to_nginx(command: ModuleType, stand_in: StandIn, tmp_path: Path) -> None:
+    put_commands(stand_in, tmp_path, "24.11")
+    index = tmp_path / "pages/index.html"
+    index.write_text("of the timer")
+    os.chown(index, 0, 12345)
+    before = os.umask(0o077)
+    try:
+        assert command.main(["update"]) == 0
+    finally:
+        os.umask(before)
+    assert (index.stat().st_gid, stat.S_IMODE(index.stat().st_mode)) == (12345, 0o640)
+
+
+@pytest.mark.usefixtures("collected")
 def test_pages(command: ModuleType, report: ModuleType, stand_in: StandIn, tmp_path: Path) -> None:
     put_commands(stand_in, tmp_path, "24.11")
     data = report.collect({})

@@ -39,5 +39,5 @@ def files(host: RunHost) -> list[dict[str, str]]:
 
 
 def _python_program(name: str) -> dict[str, str]:
-    """A command of the role in Python."""
-    return program(f"/usr/local/bin/{name}", "#!/usr/bin/python3\n" + role_file("job_tools", f"{name}.py"))
+    """A command of the role in Python, which variables of its user, such as PYTHONPATH, do not change."""
+    return program(f"/usr/local/bin/{name}", "#!/usr/bin/python3 -I\n" + role_file("job_tools", f"{name}.py"))

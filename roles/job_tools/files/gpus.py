@@ -73,6 +73,10 @@ DETAILS = ["scontrol", "--details", "--oneliner", "show", "job"]
 PARTITIONS = ["scontrol", "--oneliner", "show", "partition"]
 CHANGING = ("SQUEUE_", "SCONTROL_", "SLURM_BITSTR_LEN")
 """Variables of the user that would change an answer. Others choose the cluster, and stay."""
+NOTHING = "No "
+"""How scontrol begins where there is none, such as `No jobs in the system`."""
+MOST = 10**6
+"""More than any list of hosts or GPUs has."""
 HIDDEN = "Access/permission denied"
 """Where Slurm shows nothing to the user: PrivateData has `nodes`, say."""
 
@@ -93,8 +97,21 @@ def run(command: list[str], seconds: float) -> str:
         raise SlurmError(f"{command[0]}: {error.strerror}") from None
     message = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
     if done.returncode and not message.endswith(HIDDEN):
-        raise SlurmError(message)
-    return done.stdout.decode(errors="replace")
+        own = f" (SLURM_CONF={os.environ['SLURM_CONF']})" if "SLURM_CONF" in os.environ else ""
+        raise SlurmError(f"{message or f'{command[0]} ended with {done.returncode}'}{own}")
+    text = done.stdout.decode(errors="replace")
+    if not done.returncode and not understood(command, text):
+        raise SlurmError(f"{command[0]}: an answer that is not understood: {text.strip()[:60] or 'nothing'}")
+    return text
+
+
+def understood(command: list[str], text: str) -> bool:
+    """Whether an answer is one of the command, as far as that can be seen."""
+    if command == JOBS:
+        fields = [line.split("|") for line in text.split("\n")]
+        return not text.strip() or any(len(each) > len(JOB_FIELDS) and each[0].strip().isdigit() for each in fields)
+    first = {tuple(NODES): "NodeName=", tuple(DETAILS): "JobId=", tuple(PARTITIONS): "PartitionName="}
+    return text.startswith((first.get(tuple(command), ""), NOTHING))
 
 
 def ask(*questions: tuple[list[str], Callable[[str], Any]], seconds: float = SECONDS) -> list[Any]:
@@ -109,6 +126,8 @@ def ask(*questions: tuple[list[str], Callable[[str], Any]], seconds: float = SEC
             answers[number] = read(run(command, seconds))
         except SlurmError as error:
             answers[number] = error
+        except ValueError:  # a number that is none, or too many hosts
+            answers[number] = SlurmError(f"{command[0]}: an answer that is not understood")
 
     threads = [
         threading.Thread(target=answer, args=(number, *question), daemon=True)
@@ -212,8 +231,16 @@ def read_ranges(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, _dash, last = part.partition("-")
         if first.isdigit():
-            numbers.extend(range(int(first), int(last if last.isdigit() else first) + 1))
+            numbers.extend(count(first, last if last.isdigit() else first))
     return tuple(numbers)
+
+
+def count(first: str, last: str) -> range:
+    """The numbers from one to another. Raises ValueError if they are too many."""
+    numbers = range(int(first), int(last) + 1)
+    if len(numbers) > MOST:
+        raise ValueError(f"{first}-{last}")
+    return numbers
 
 
 def read_indices(detail: str) -> tuple[int, ...] | None:
@@ -253,7 +280,7 @@ def expand_ranges(ranges: str) -> Iterator[str]:
     for part in ranges.split(","):
         first, dash, last = part.partition("-")
         if dash and first.isdigit() and last.isdigit():
-            yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
+            yield from (str(number).zfill(len(first)) for number in count(first, last))
         else:
             yield part
 
@@ -1061,8 +1088,7 @@ def find_report(options: Options, me: str) -> tuple[dict[str, Any], list[str]]:
 def main() -> str:
     """Run the command. Returns the error message, or an empty text."""
     if {"-h", "--help"} & set(sys.argv[1:]):
-        print((__doc__ or "").strip())
-        return ""
+        return write((__doc__ or "").strip())
     try:
         me = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -1072,8 +1098,19 @@ def main() -> str:
         report, lines = find_report(options, me)
     except (SlurmError, ValueError) as error:
         return visible(str(error))
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    print(json.dumps(report) if options.json else "\n".join(lines))
+    return write(json.dumps(report) if options.json else "\n".join(lines))
+
+
+def write(text: str) -> str:
+    """Print a text. Returns the error message, or an empty text."""
+    if sys.stdout is None:
+        return "cannot write: the output is closed"
+    try:
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        print(text, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python writes when it ends
+        return f"cannot write: {error.strerror}"
     return ""
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -60,8 +61,13 @@ def ask(job: str) -> str:
     except OSError as error:
         raise StatsError(f"sacct: {error.strerror}") from None
     if done.returncode:
-        raise StatsError(done.stderr.decode(errors="replace").strip())
-    return done.stdout.decode(errors="replace")
+        own = f" (SLURM_CONF={os.environ['SLURM_CONF']})" if "SLURM_CONF" in os.environ else ""
+        message = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise StatsError(f"{message or f'sacct ended with {done.returncode}'}{own}")
+    output = done.stdout.decode(errors="replace")
+    if output.strip() and not any(records(output)):
+        raise StatsError("sacct: an answer that is not understood")
+    return output
 
 
 def records(output: str) -> Iterator[dict[str, str]]:
@@ -220,8 +226,7 @@ def main(arguments: Sequence[str]) -> int:
     """Returns the exit status."""
     words = [word for word in arguments if word != "--json"]
     if words in (["--help"], ["-h"]):
-        print((__doc__ or "").strip())
-        return 0
+        return write(f"{(__doc__ or '').strip()}\n")
     if len(words) != 1 or not JOB.fullmatch(words[0]):
         print("usage: jobstats [--json] JOB, such as jobstats 7 (see jobstats --help)", file=sys.stderr)
         return 2
@@ -232,9 +237,24 @@ def main(arguments: Sequence[str]) -> int:
     except StatsError as error:
         print(f"jobstats: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(found, indent=4) if "--json" in arguments else text(found), end="\n" * ("--json" in arguments))
-    return 0
+    return write(f"{json.dumps(found, indent=4)}\n" if "--json" in arguments else text(found))
+
+
+def write(output: str) -> int:
+    """Print a text. Returns the exit status."""
+    problem = "the output is closed"
+    try:
+        if sys.stdout is not None:
+            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+            print(output, end="", flush=True)
+            return 0
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python writes when it ends
+        problem = str(error.strerror)
+    print(f"jobstats: cannot write: {problem}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main(sys.argv[1:]))

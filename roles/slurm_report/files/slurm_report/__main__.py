@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -101,13 +101,18 @@ def alone() -> Iterator[bool]:
 
 
 def serve(made: Path) -> None:
-    """Replace the pages that nginx serves, each of them at once. Their group is that of this process, nginx's."""
+    """Replace the pages that nginx serves, each of them at once.
+
+    Their group is nginx's: that of this process as a service, and that of the page before if a person runs it.
+    """
     for name, place in SERVED.items():
         target = PAGES / place
         new = target.with_name(f".{target.name}.new")
         new.unlink(missing_ok=True)
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
             file.write((made / name).read_bytes())
+            with suppress(FileNotFoundError):
+                os.fchown(file.fileno(), -1, target.lstat().st_gid)
             os.fchmod(file.fileno(), 0o640)
         new.rename(target)
 
