@@ -14,6 +14,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -197,7 +198,8 @@ def test_a_tool_of_users_has_their_environment_except_what_changes_an_answer(
 ) -> None:
     monkeypatch.setenv("SLURM_CLUSTERS", "other")
     ask, changing = USERS[name]
-    ask(lambda path: program(path, monkeypatch))
+    with suppress(Exception):  # the answer is none of the command
+        ask(lambda path: program(path, monkeypatch))
     environment = seen()
     kept = {"SLURM_CLUSTERS": "other", "SLURM_CONF": OF_THE_HOST["SLURM_CONF"], "SBATCH_ACCOUNT": "nobody"}
     assert kept.items() <= environment.items()

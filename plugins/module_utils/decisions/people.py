@@ -39,10 +39,23 @@ def _said(host: RunHost, result: str, key: str) -> list[str]:
     return host_lines({name: (host.of(name).get(result) or {}).get(key, []) for name in host.play_hosts})
 
 
-def users_whose_jobs_end(host: RunHost) -> list[str]:
-    """Suspended users whose jobs do not go on."""
+def jobs_question(host: RunHost) -> list[str]:
+    """The command that asks for the jobs of suspended users; empty without any."""
+    users = [user["name"] for user in host["slurm_people"].get("users", []) if user.get("state") == "suspended"]
+    fields = "--Format=JobID:21,BatchFlag:3,UserName:64"
+    return ["timeout", "60", "squeue", "--noheader", f"--user={','.join(users)}", fields] if users else []
+
+
+def jobs_that_end(host: RunHost) -> dict[str, str]:
+    """The users of jobs of suspended users that do not go on, by the jobs' numbers.
+
+    Slurm keeps the allocation of an srun or salloc that was killed until its time limit (srun(1)), so these jobs end in
+    any case.
+    """
     users = host["slurm_people"].get("users", [])
-    return [user["name"] for user in users if user.get("state") == "suspended" and user.get("jobs") == "end"]
+    ending = [user["name"] for user in users if user.get("state") == "suspended" and user.get("jobs") == "end"]
+    rows = [line.split() for line in (host.get("__people_jobs") or {}).get("stdout_lines", [])]
+    return {row[0]: row[2] for row in rows if len(row) == 3 and (row[1] != "1" or row[2] in ending)}
 
 
 # -- people of a directory --------------------------------------------------------------------------------------------

@@ -197,8 +197,16 @@ def test_no_process_outside_of_a_job_survives(site: Site, job: str) -> None:
     runs = {key for key, value in started.items() if found(site, key[0], value)}
     assert {name for host, name in started if (host, name) not in runs} <= MAY_FAIL
 
+    held = {"srun": "srun --mem=100 sleep 9000", "salloc": "salloc --mem=100 sleep 9001"}
+    for command in held.values():
+        site.ssh(site.login, f"cd /tmp/kim; setsid {command} </dev/null >/dev/null 2>&1 &")
+    site.lab.wait_for(site.lab.controller, "squeue -h -u kim -t R -o %A | wc -l", str(1 + len(held)), 60)
+
     site.users[0]["state"] = "suspended"
     site.apply()
+    # Slurm would keep the allocation of a command that was killed.
+    alone = f'test "$(squeue -h -u kim -o %A | xargs)" = {job} && echo alone'
+    site.lab.wait_for(site.lab.controller, alone, "alone", 60)
     left = {key for key, value in started.items() if found(site, key[0], value)}
     assert left == set()
     assert not found(site, site.login, friend)

@@ -49,8 +49,20 @@ def test_hosts_that_have_failed_are_not_asked_for_warnings() -> None:
 
 
 def test_jobs_of_a_suspended_user_end_if_the_plan_says_so() -> None:
-    assert people.users_whose_jobs_end(hosts_with()["n1"]) == ["bob"]
-    assert people.users_whose_jobs_end(hosts_with(slurm_people={})["n1"]) == []
+    host = hosts_with()["n1"]
+    assert "--user=bob,eve" in people.jobs_question(host)
+    assert people.jobs_question(hosts_with(slurm_people={})["n1"]) == []
+    assert people.jobs_that_end(host) == {}
+    lines = ["7                    1  bob                  ", "8 0 bob", "slurm_load_jobs error: Unable to contact"]
+    assert people.jobs_that_end(host.set(__people_jobs={"stdout_lines": lines})) == {"7": "bob", "8": "bob"}
+
+
+def test_jobs_of_srun_and_salloc_end_in_any_case() -> None:
+    users = [{"name": "bob", "state": "suspended", "jobs": "stay"}, {"name": "eve", "state": "suspended"}]
+    host = hosts_with(slurm_people={"users": users})["n1"]
+    assert "--user=bob,eve" in people.jobs_question(host)
+    lines = ["7 1 bob", "8 0 bob", "9+1 0 eve", "10_3 1 eve"]
+    assert people.jobs_that_end(host.set(__people_jobs={"stdout_lines": lines})) == {"8": "bob", "9+1": "eve"}
 
 
 def directory(**unknown: int | None) -> dict[str, PlainHost]:
