@@ -298,3 +298,60 @@ def test_nginx_goes_if_the_key_has_brought_it() -> None:
     needed = hosts(None, slurm_registry="login")["login"].say(files={nginx.RECORD: "0" * 64})
     assert report.removal(needed).packages == []
     assert nginx.RECORD in report.removal(needed).secrets
+
+
+# -- a proxy that is trusted by its address ----------------------------------------------------------------------------
+
+ADDRESSES = [
+    {"hosts": "head", "address": "10.0.0.1"},
+    {"hosts": "login", "address": "10.0.0.2"},
+    {"hosts": "n[1-2]", "address": "10.0.1.[1-2]"},
+]
+NO_HOST = ("0.0.0.0", "::", "255.255.255.255", "224.0.0.1", "ff02::1", "240.0.0.1", "::ffff:0.0.0.0")
+LOOPBACK = ("127.0.0.1", "127.0.0.2", "127.255.255.254", "::1", "::ffff:127.0.0.1", "0:0:0:0:0:0:0:1")
+OF_USERS = ("10.0.0.2", "10.0.1.1", "10.0.1.2", "::ffff:10.0.0.2", "::ffff:10.0.1.1", "0:0:0:0:0:ffff:10.0.1.2")
+OTHERS = ("10.0.0.5", "10.0.0.1", "192.0.2.7", "2001:db8::5", "10.0.1.3")
+
+
+def proxy_errors(address: str, host: str = "login", **variables: Any) -> str:
+    """What preflight says of a proxy with this address."""
+    key = {**PROXY, "host": host, "proxy": {"address": address, "header": "X-Remote-User"}}
+    given = {"slurm_addresses": ADDRESSES, "slurm_report_tls": False, **variables}
+    return "\n".join(report.objections(hosts(key, **given)[host]))
+
+
+@pytest.mark.parametrize("host", ["login", "head"])
+@pytest.mark.parametrize("address", [*NO_HOST, *OF_USERS])
+def test_a_proxy_is_no_host_on_which_users_open_connections(address: str, host: str) -> None:
+    found = proxy_errors(address, host)
+    assert found.startswith(f"slurm_report.proxy.address: found {address}, ")
+    assert "allowed: the address of a host" in found
+
+
+@pytest.mark.parametrize("address", LOOPBACK)
+def test_a_proxy_on_the_host_of_the_page_needs_one_without_users(address: str) -> None:
+    assert proxy_errors(address).startswith(f"slurm_report.proxy.address: found {address}, ")
+    assert proxy_errors(address, "head") == ""
+
+
+@pytest.mark.parametrize("host", ["login", "head"])
+@pytest.mark.parametrize("address", OTHERS)
+def test_another_host_is_trusted(address: str, host: str) -> None:
+    assert proxy_errors(address, host) == ""
+
+
+def test_the_address_to_which_the_control_host_connects_is_one_of_the_host() -> None:
+    found = hosts({**PROXY, "proxy": {"address": "192.0.2.9", "header": "X-Remote-User"}}, slurm_report_tls=False)
+    assert report.objections(found["login"]) == []
+    found["n2"].set(ansible_host="192.0.2.9")
+    assert "n2" in "\n".join(report.objections(found["login"]))
+
+
+def test_a_controller_with_users_is_a_host_of_users() -> None:
+    groups = {**GROUPS, "slurm_login": ["login", "head"]}
+    for address in ("127.0.0.1", "10.0.0.1"):
+        key = {**PROXY, "host": "head", "proxy": {"address": address, "header": "X-Remote-User"}}
+        found = cluster(
+            FILES, groups=groups, slurm_report=key, slurm_report_tls=False, slurm_addresses=ADDRESSES, **TLS
+        )
+        assert "slurm_report.proxy.address" in "\n".join(report.objections(found["head"]))
