@@ -10,9 +10,12 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import ip_version
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nginx
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR, SCRIPTS_DIR
@@ -66,8 +69,37 @@ def _objections(host: RunHost) -> Iterator[str]:
             "Slurm's commands"
         )
     yield from nginx.tls_errors(host, ROLE, "a page without TLS")
+    if host["slurm_report"]["proxy"]:
+        yield from _proxy_errors(host, str(host["slurm_report"]["proxy"]["address"]))
     if host["slurm_report"]["password_file"]:
         yield from _password_errors(host, host.flag(ROLE, "slurm_report_tls"))
+
+
+def _proxy_errors(host: RunHost, found: str) -> Iterator[str]:
+    """Why requests from this address say nothing of a user: users open connections from it, or it is no host's."""
+    address = _plain_address(found)
+    with_users = [*host.members("slurm_login"), *host.members("slurm_compute")]
+    if address.is_loopback:
+        reason = f"which all users of {host.name} have" if host.name in with_users else ""
+    elif address.is_unspecified or address.is_multicast or address.is_reserved:
+        reason = "which is the address of no host"
+    else:
+        owner = next((name for name in with_users if address in _addresses_of(host, name)), "")
+        reason = f"which is the address of {owner}, whose users could give themselves any name" if owner else ""
+    if reason:
+        yield f"slurm_report.proxy.address: found {found}, {reason}, allowed: the address of a host without users"
+
+
+def _addresses_of(host: RunHost, name: str) -> list[IPv4Address | IPv6Address]:
+    """The addresses of a host, as far as the control host knows them without asking for its name."""
+    known = [entry["address"] for entry in host_addresses(host["slurm_addresses"], [name])]
+    return [_plain_address(text) for text in (*known, str(host.of(name).get("ansible_host", ""))) if ip_version(text)]
+
+
+def _plain_address(text: str) -> IPv4Address | IPv6Address:
+    """An address in its only form: IPv4 can be written as IPv6."""
+    address = ip_address(text)
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
 def _password_errors(host: RunHost, tls: bool) -> Iterator[str]:
