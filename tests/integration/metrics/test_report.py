@@ -19,7 +19,7 @@ import yaml
 from lab import Lab, Run, with_cluster
 
 HOST, NODE, OTHER = "met-ctl1", "met-node1", "met-ctl2"
-ADDRESS = "10.213.7.210"
+ADDRESS, PROXY = "10.213.7.210", "10.213.7.211"
 ROLE = "gpucluster.slurm.slurm_report"
 READERS = ["10.213.7.1"]
 """The machine of the tests."""
@@ -91,7 +91,7 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code)
 """
-"""Prints the status that the host of the page gets as the proxy. usage: URL USER"""
+"""Prints the status that a host gets which names a user as the proxy does. usage: URL USER"""
 
 
 def get(directory: Path, path: str, user: str = "", password: str = "") -> tuple[int, str]:
@@ -285,15 +285,20 @@ def test_without_slurmctld_the_page_says_so(lab: Lab, directory: Path) -> None:
 
 
 def test_a_proxy_names_the_users(lab: Lab, site: Callable[..., Lab]) -> None:
-    key = {"host": HOST, "proxy": {"address": ADDRESS, "header": "X-Remote-User"}, "administrators": ["alice"]}
+    key = {"host": HOST, "proxy": {"address": PROXY, "header": "X-Remote-User"}, "administrators": ["alice"]}
     run(site(key))
 
-    def ask(path: str, user: str) -> str:
-        answer = lab.script(HOST, f"python3 - https://{ADDRESS}{path} '{user}'", AS_PROXY.encode())
+    def ask(path: str, user: str, host: str = OTHER) -> str:
+        answer = lab.script(host, f"python3 - https://{ADDRESS}{path} '{user}'", AS_PROXY.encode())
         return str(answer.decode().strip())
 
     asked = [ask("/", "bob"), ask("/admin/", "bob"), ask("/admin/", "alice"), ask("/", "")]
     assert asked == ["200", "403", "200", "403"]
+    assert ask("/admin/", "alice", HOST) == "403"
+    # The host of the page has users, who would open the page for administrators from here.
+    refused = site({**key, "proxy": {**key["proxy"], "address": ADDRESS}}).playbook("site", "--tags=report")
+    assert refused.changed == {}
+    assert f"the address of {HOST}, whose users could give themselves any name" in str(refused.failed)
     assert lab.command(HOST, "ls /etc/gpucluster-slurm/report").split() == ["tls.crt", "tls.key"]
     assert run(site(key)).changed == {}
 
