@@ -9,24 +9,33 @@ It imports nothing of the collection, since it is also the program slurm-image-s
 from __future__ import annotations
 
 import argparse
+import base64
 import fnmatch
 import glob
 import hashlib
+import math
 import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 NAMES: tuple[tuple[str, str], ...] = (
     ("munge.key", "munge key"),
+    ("munge.key.next", "munge key"),
+    ("munge.key.previous", "munge key"),
     ("slurm.key", "key of Slurm"),
     ("slurm.jwks", "key of Slurm"),
     ("jwt_hs256.key", "key of Slurm"),
     ("slurmctld_http.key", "key of Slurm"),
     ("slurmctld.token", "key of Slurm"),
     ("ssh_host_*_key", "ssh host key"),
+    ("tls.key", "private key"),
+    ("*.keytab", "key of Kerberos"),
+    ("*.jks", "store of keys"),
+    ("*.p12", "store of keys"),
+    ("*.pfx", "store of keys"),
     (".netrc", "credentials"),
     ("netrc", "credentials"),
     (".credentials", "credentials"),
@@ -48,6 +57,17 @@ PATHS: tuple[tuple[str, str], ...] = (
     ("var/lib/systemd/random-seed", "random seed"),
     ("var/lib/systemd/credential.secret", "key of systemd's credentials"),
     ("var/lib/cloud/instances", "identity that a cloud has given"),
+    ("etc/apt/auth.conf", "credentials"),
+    ("etc/apt/auth.conf.d", "credentials"),
+    # What roles of this collection write, besides files of NAMES.
+    ("etc/docker/registry/upstream.env", "credentials of a registry"),
+    ("etc/gpucluster-slurm/backup/control.tar", "secrets of the cluster"),
+    ("etc/gpucluster-slurm/backup/environment", "credentials of the backup"),
+    ("etc/gpucluster-slurm/backup/password", "key of the backup"),
+    ("etc/gpucluster-slurm/mail/password", "password of the mail relay"),
+    ("etc/gpucluster-slurm/prometheus/alertmanager.yml", "credentials of receivers of alerts"),
+    ("etc/gpucluster-slurm/report/administrators", "passwords of users"),
+    ("etc/gpucluster-slurm/report/users", "passwords of users"),
 )
 """Files, and directories that are not empty."""
 
@@ -55,27 +75,63 @@ MACHINE_IDS = ("etc/machine-id", "var/lib/dbus/machine-id")
 NO_MACHINE = (b"", b"uninitialized")
 """What systemd takes as no machine id (machine-id(5))."""
 
-SHADOW = ("etc/shadow", "etc/shadow-", "etc/gshadow", "etc/gshadow-")
+SHADOW = ("etc/shadow", "etc/shadow-", "etc/gshadow", "etc/gshadow-", "etc/passwd", "etc/passwd-")
 
 PRIVATE_KEY = re.compile(
     rb"""-----BEGIN\ (?:[A-Z0-9]+\ )*PRIVATE\ KEY(?:\ BLOCK)?-----(?:\r?\n|\\n)
-    (?:[A-Za-z-]+:\ [^\n]*\n|\r?\n)*  # headings, such as those of an encrypted key
-    [A-Za-z0-9+/=]{40}""",
+    (?:[ \t\#]*(?:[A-Za-z-]+:\ [^\n]*)?\r?\n)*  # headings, such as those of an encrypted key
+    [ \t\#]*[A-Za-z0-9+/=]{40}""",
     re.VERBOSE,
 )
-"""A key with its first line: programs and documents have the heading alone. JSON has it with `\\n`."""
+"""A key with its first line: programs and documents have the heading alone. JSON has `\\n`, YAML blanks before it."""
+
+_BASE64_PEM = re.compile(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/=\r\n \t]{40,200}")
+"""Something in PEM form, in base64 once more."""
+
+_ASSIGNED = re.compile(
+    rb"""(?:passw(?:or)?d|passphrase|secret|token|(?:api|access|private)_?key)["']?[ \t]*[:=][ \t]*
+    ["']?([A-Za-z0-9+/_.!%^&*?@~=-]{12,200})(?:["'\s,;]|\Z)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""A value of a configuration whose name says that it is secret."""
 
 CONTENTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (PRIVATE_KEY, "private key"),
-    (re.compile(rb"^[ \t]*aws_secret_access_key[ \t]*=[ \t]*\S", re.MULTILINE), "credentials of a cloud"),
+    (
+        re.compile(rb"\baws_(?:secret_access_key|session_token)[ \t]*[=:][ \t]*[\"']?[A-Za-z0-9/+=]", re.I),
+        "credentials of a cloud",
+    ),
     (re.compile(rb"^[ \t]*StoragePass[ \t]*=[ \t]*\S", re.MULTILINE | re.IGNORECASE), "password of the database"),
     (re.compile(rb'"auth"[ \t]*:[ \t]*"[A-Za-z0-9+/=]{8,}"'), "credentials of a registry"),
-    (re.compile(rb"^\$ANSIBLE_VAULT;"), "encrypted secret"),
+    (re.compile(rb"^\$ANSIBLE_VAULT;", re.MULTILINE), "encrypted secret"),
+    (re.compile(rb"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{16,}"), "token"),
+    (re.compile(rb"\b(?:gh[oprsu]_|github_pat_|glpat-|xox[abprs]-|hf_|nvapi-)[\w-]{20,}"), "token"),
+    (re.compile(rb"[:\s\"'=]\$(?:1|2[abxy]|5|6|7|y|gy)\$[./A-Za-z0-9$=,]{20,}"), "hash of a password"),
+    (re.compile(rb"\b[a-z][a-z0-9+.-]*://[^\s/:@'\"$<{]+:[^\s/@'\"$<{]+@[\w.-]"), "password in a URL"),
 )
 """What files have that are secrets, wherever they are."""
 
+BEGINNINGS: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    # PKCS 8, PKCS 1 and SEC 1 in DER: a sequence that begins with its version; PKCS 12 has version 3.
+    (re.compile(rb"0(?:\x82..|\x81.|[\x10-\x7f])\x02\x01(?:\0[0\x02]|\x01\x04)", re.DOTALL), "private key"),
+    (re.compile(rb"0\x82..\x02\x01\x03", re.DOTALL), "store of keys"),
+    (re.compile(rb"\xfe\xed\xfe\xed\0\0\0"), "store of keys"),
+    (re.compile(rb"\x05\x02\0\0.{2}\0.|\x05\x02\0\0\0", re.DOTALL), "key of Kerberos"),
+)
+"""How files begin that are keys."""
+
+CONFIGURATION = ("etc/*", "home/*", "opt/*", "root/*", "srv/*", "usr/local/*")
+NO_CONFIGURATION = ("*.c", "*.h", "*.html", "*.js", "*.md", "*.py", "*.pyc", "*.rst", "*.so", "*/locale/*", "*/doc/*")
+"""Where the values of a configuration are looked at, and the files there that are none."""
+
 LARGEST = 1 << 20
-"""Bytes of a file that is read. A key with its certificates is far smaller."""
+"""Bytes that are read at once. A key with its certificates is far smaller."""
+
+RANDOM = 3.0
+"""Bits of entropy of each letter of a value that a program has made; words have repeated letters."""
+
+OVERLAP = 1 << 13
+"""Bytes that are looked at again with the next ones."""
 
 KERNEL = ("proc", "sys", "dev")
 """Directories with files of the kernel."""
@@ -108,12 +164,12 @@ def scan(root: str = "/") -> list[ImageFinding]:
     root = os.path.join(root, "")
     os.listdir(root)
     from_packages = _PackageFiles(root)
-    found = [*_of_paths(root), *(found for path in _files(root) for found in _of_file(root, path, from_packages.has))]
+    found = [*_of_paths(root), *(found for path in _files(root) for found in _of_file(root, path, from_packages))]
     return sorted({*found}, key=lambda finding: (finding.path, finding.kind))
 
 
 def _read(path: str) -> bytes:
-    """The content of a file; empty if it is too large, or not there."""
+    """The content of a small file; empty if it is too large, or not there."""
     try:
         if os.stat(path).st_size > LARGEST:
             return b""
@@ -162,21 +218,69 @@ def _foreign_mounts() -> set[str]:
     return found
 
 
-def _of_file(root: str, name: str, from_package: Callable[[str], bool]) -> Iterator[ImageFinding]:
+def _of_file(root: str, name: str, packages: _PackageFiles) -> Iterator[ImageFinding]:
     """What a file has, by its name and its content."""
     path = root + name
     try:
         status = os.lstat(path)
     except OSError:
         return
-    if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LARGEST:
+    if not stat.S_ISREG(status.st_mode) or not status.st_size or name in SHADOW:
         return
     base = os.path.basename(name)
-    kinds = [kind for pattern, kind in NAMES if fnmatch.fnmatchcase(base, pattern)]
-    content = _read(path) if not kinds else b""
-    kinds = kinds or [kind for pattern, kind in CONTENTS if pattern.search(content)]
-    if kinds and not from_package(name):
+    kinds = {kind for pattern, kind in NAMES if fnmatch.fnmatchcase(base, pattern)}
+    # The large files of packages are libraries.
+    if not kinds and (status.st_size <= LARGEST or not packages.checksums(name)):
+        kinds = {*_of_content(path, name)}
+    if kinds and not packages.has(name):
         yield from (ImageFinding(f"/{name}", kind) for kind in kinds)
+
+
+def _of_content(path: str, name: str) -> Iterator[str]:
+    """The kinds of secrets in a file."""
+    looked_at = any(fnmatch.fnmatchcase(name, pattern) for pattern in CONFIGURATION)
+    configuration = looked_at and not any(fnmatch.fnmatchcase(name, pattern) for pattern in NO_CONFIGURATION)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LARGEST)
+            yield from (kind for pattern, kind in BEGINNINGS if pattern.match(content))
+            while content:
+                yield from (kind for pattern, kind in CONTENTS if pattern.search(content))
+                if any(b"PRIVATE KEY" in _decoded(found) for found in _BASE64_PEM.findall(content)):
+                    yield "private key"
+                if configuration and any(_is_random(value) for value in _ASSIGNED.findall(content)):
+                    yield "secret of a configuration"
+                further = file.read(LARGEST)
+                content = content[-OVERLAP:] + further if further else b""
+    except OSError:
+        return
+
+
+def _decoded(text: bytes) -> bytes:
+    """The bytes of a text in base64 whose end was cut."""
+    digits = b"".join(text.split()).rstrip(b"=")
+    return base64.b64decode(digits[: len(digits) // 4 * 4])
+
+
+def _is_random(value: bytes) -> bool:
+    """Whether a value looks like one that a program has made: three kinds of letters, and few of them again."""
+    if b"://" in value or value.startswith((b"/", b"./", b"~")):
+        return False
+    kinds = sum(any(map(kind, value)) for kind in (_is_digit, _is_upper, _is_lower))
+    shares = [value.count(letter) / len(value) for letter in {*value}]
+    return kinds == 3 and -sum(share * math.log2(share) for share in shares) >= RANDOM
+
+
+def _is_digit(letter: int) -> bool:
+    return 48 <= letter <= 57
+
+
+def _is_upper(letter: int) -> bool:
+    return 65 <= letter <= 90
+
+
+def _is_lower(letter: int) -> bool:
+    return 97 <= letter <= 122
 
 
 class _PackageFiles:
@@ -189,12 +293,16 @@ class _PackageFiles:
         self.root = root
         self.known: dict[str, str] | None = None
 
-    def has(self, name: str) -> bool:
-        """Whether a file is as its package has it."""
+    def checksums(self, name: str) -> set[str]:
+        """The checksums of a file in packages; empty if it is of none."""
         if self.known is None:
             self.known = dict(self._sums())
         # A merged /usr: packages can have the file below /lib, where the tree has a link.
-        sums = {self.known.get(name), self.known.get(name.removeprefix("usr/"))} - {None}
+        return {self.known[path] for path in (name, name.removeprefix("usr/")) if path in self.known}
+
+    def has(self, name: str) -> bool:
+        """Whether a file is as its package has it."""
+        sums = self.checksums(name)
         return bool(sums) and hashlib.md5(_read(self.root + name), usedforsecurity=False).hexdigest() in sums
 
     def _sums(self) -> Iterator[tuple[str, str]]:
