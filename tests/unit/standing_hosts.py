@@ -161,7 +161,6 @@ def honest(name: str) -> dict[str, Any]:
             "remarks": [],
             "diff": [],
         },
-        "systemd_service": {"name": "x", "status": {}},
         "command": said,
     }
 

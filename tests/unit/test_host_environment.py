@@ -26,6 +26,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment, slurm_commands
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import conversion, trial_start
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import access_change, file_checks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
@@ -52,7 +53,7 @@ OF_THE_HOST = {
 }
 """Variables that change what a command answers or does."""
 
-OF_A_SITE = {"https_proxy": "http://proxy:3128", "NO_PROXY": "localhost", "SSL_CERT_FILE": "/etc/site.pem"}
+OF_A_SITE = {"https_proxy": "http://proxy:3128", "NO_PROXY": "localhost, a", "SSL_CERT_FILE": "/etc/site.pem"}
 """Variables that a site may need, such as for downloads."""
 
 PROGRAMS = (
@@ -227,35 +228,91 @@ def test_the_jobs_of_sbuild(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) 
 
 # -- tasks of playbooks ----------------------------------------------------------------------------------------------
 
-ASKED = {*PROGRAMS, "sbatch", "srun", "munge", "unmunge", "tar", "systemctl"}
+BUILTIN = "ansible.builtin."
+
+HARMLESS = {
+    *("assert", "debug", "fail", "meta", "ping", "set_fact", "set_stats"),
+    *("add_host", "group_by", "import_playbook", "import_role", "import_tasks", "include_role", "include_tasks"),
+    *("blockinfile", "copy", "fetch", "file", "replace", "slurp", "stat", "template"),
+    "reboot",  # shutdown(8) of systemd 257 reboots also with SYSTEMD_OFFLINE=1 and a wrong DBUS_SYSTEM_BUS_ADDRESS
+    *("command", "shell", "uri"),  # see below
+}
+"""Builtin modules that run no command, or one whose work no variable changes. With SYSTEMD_OFFLINE=1, systemd_service
+reports that it has stopped a service that still runs, and with APT_CONFIG apt reads other lists."""
+
+INDEPENDENT = ("cat", "grep", "hostname", "id", "mv", "pgrep", "rm")
+"""Programs whose answers no variable changes."""
+
+OWN = ("/usr/local/sbin/slurm-backup", "'/usr/bin/python3', '-I'", "restore.", "rotation_others.registry_proof")
+"""Programs of the collection, which give their commands an environment, and the rules that name them."""
 
 
-def commands_of_tasks() -> dict[str, str]:
-    """The command or shell of each task that runs one of Slurm's programs on a host, by its file and name."""
-    found: dict[str, str] = {}
+def tasks_of_hosts() -> dict[str, Any]:
+    """The tasks that run on a host of a cluster, by file and name."""
+    found: dict[str, Any] = {}
 
     def search(tasks: Any, file: str) -> None:
         for task in tasks if isinstance(tasks, list) else []:
-            for part in ("block", "rescue", "always"):
+            for part in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers"):
                 search(task.get(part), file)
-            given = task.get("ansible.builtin.command") or task.get("ansible.builtin.shell") or {}
-            words = given.get("argv") or given.get("cmd") or ""
-            here = task.get("delegate_to") == "localhost"
-            if not here and {*str(words).replace("'", " ").replace(",", " ").replace("[", " ").split()} & ASKED:
-                found[f"{file}: {task['name']}"] = str(words)
+            if task.get("delegate_to") != "localhost":
+                found[f"{file}: {task.get('name')}"] = task
 
     for path in sorted([*ROLES.glob("*/tasks/*.yml"), *ROLES.glob("../playbooks/**/*.yml")]):
         search(yaml.safe_load(path.read_text()), f"{path.parents[1].name}/{path.name}")
     return found
 
 
-TASKS = commands_of_tasks()
+TASKS = tasks_of_hosts()
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_task_that_asks_a_program_does_so_without_variables_of_the_host(name: str) -> None:
+def commands_of_tasks() -> dict[str, str]:
+    """The commands of these tasks."""
+    given = {
+        name: task.get(f"{BUILTIN}command") or task.get(f"{BUILTIN}shell")
+        for name, task in TASKS.items()
+        if {f"{BUILTIN}command", f"{BUILTIN}shell"} & task.keys()
+    }
+    return {name: str(words.get("argv") or words.get("cmd")) for name, words in given.items()}
+
+
+COMMANDS = commands_of_tasks()
+
+
+def test_a_task_runs_no_builtin_module_whose_work_a_variable_of_the_host_changes() -> None:
     """A builtin module has the environment of the login, and `environment:` can take no variable away."""
-    assert "__slurm_ask" in TASKS[name] or "env -i" in TASKS[name], TASKS[name]
+    found = {
+        name: key
+        for name, task in TASKS.items()
+        for key in task
+        if key.startswith(BUILTIN) and key.removeprefix(BUILTIN) not in HARMLESS
+    }
+    assert not found, "use a module of the collection, or a command with __slurm_ask"
+
+
+def test_no_play_gathers_facts_with_variables_of_the_host() -> None:
+    assert not [name for name, play in TASKS.items() if "hosts" in play and play.get("gather_facts") is not False]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_task_that_runs_a_command_does_so_without_variables_of_the_host(name: str) -> None:
+    words = COMMANDS[name]
+    first = words.removeprefix("[").strip("'").partition("'")[0]
+    assert "__slurm_ask" in words or first in INDEPENDENT or any(program in words for program in OWN), words
+
+
+def test_a_host_of_the_cluster_is_asked_without_a_proxy_of_the_site() -> None:
+    asked = {name: task[f"{BUILTIN}uri"] for name, task in TASKS.items() if f"{BUILTIN}uri" in task}
+    assert asked
+    assert not [name for name, options in asked.items() if options.get("use_proxy") is not False]
+
+
+@pytest.mark.parametrize("archive", [False, True])
+def test_the_words_before_a_command(archive: bool, seen: Callable[[], Any]) -> None:
+    words = cluster.asking_archive(None) if archive else cluster.asking(None)  # type: ignore[arg-type]
+    subprocess.run([*words, "show", "a b"], check=True, capture_output=True)
+    kept = OF_A_SITE if archive else {}
+    assert {key: value for key, value in seen().items() if key in {**OF_THE_HOST, **OF_A_SITE}} == kept
 
 
 # -- what a new place needs ------------------------------------------------------------------------------------------

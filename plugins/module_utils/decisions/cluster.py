@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.environment import ENVIRONMENT
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.environment import ENVIRONMENT, KEPT
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey, hosts_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import VARIABLES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import storage_plans
@@ -136,6 +137,13 @@ def serves(host: RunHost) -> bool:
 def asking(_host: RunHost) -> list[str]:
     """The words before a command that a task runs: a builtin module would give it each variable of the host."""
     return ["env", "-i", *(f"{name}={value}" for name, value in ENVIRONMENT.items())]
+
+
+def asking_archive(host: RunHost) -> list[str]:
+    """The same words for apt-get: its command also has the variables that a site may need, such as those of a proxy."""
+    kept = " ".join(f'${{{name}:+"{name}=${name}"}}' for name in KEPT)
+    own = shlex.join(asking(host))
+    return ["sh", "-c", f'exec {own} DEBIAN_FRONTEND=noninteractive {kept} "$@"', "sh"]
 
 
 def conf_servers(host: RunHost) -> list[str]:

@@ -28,6 +28,12 @@ SOURCE_FILE = "/etc/apt/sources.list.d/gpucluster-slurm.sources"
 ROTATION_FILE = "/etc/logrotate.d/gpucluster-slurm-daemons"
 KEY_FILE = "/etc/apt/keyrings/gpucluster-slurm"
 
+APT_GET = [
+    *("apt-get", "--quiet", "--option=DPkg::Lock::Timeout=300"),
+    *("--option=Dpkg::Options::=--force-confdef", "--option=Dpkg::Options::=--force-confold"),
+]
+"""Waits for another installation, and keeps a site's changes of a package's files."""
+
 ROTATION = f"""\
 {MANAGED} See logrotate(8).
 {LOG_DIR}/slurmctld.log {LOG_DIR}/slurmd.log {LOG_DIR}/slurmdbd.log {{
@@ -69,6 +75,11 @@ class Installation:
     """Missing packages that are files on the control host."""
     needed: bool
     """Whether there is anything to do."""
+
+
+def update_command(_host: RunHost) -> list[str]:
+    """The command that downloads apt's lists, and fails if it cannot get one of them."""
+    return [*APT_GET, "--option=APT::Update::Error-Mode=any", "--option=Acquire::Retries=3", "update"]
 
 
 def installation(host: RunHost, wanted: Iterable[str]) -> Installation:

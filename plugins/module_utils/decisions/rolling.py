@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import accept
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import APT_GET
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import validation_jobs
@@ -61,10 +62,16 @@ def security_updates(node: RunHost) -> list[str]:
     return list((node.get("__rolling_updates") or {}).get("security") or [])
 
 
+def installation(host: RunHost) -> list[str]:
+    """The command that installs the packages, or newer ones: a security update has one version."""
+    only = ["--only-upgrade", "--no-remove"] if only_security(host) else []
+    return [*APT_GET, "--assume-yes", "install", *only, "--", *targets(host)]
+
+
 def simulation(host: RunHost) -> list[str]:
     """The command that finds out whether apt can install the packages."""
-    command = ["apt-get", "--simulate", "--assume-yes", "--quiet=2", "install"]
-    return [*command, *(["--only-upgrade", "--no-remove"] if only_security(host) else []), "--", *targets(host)]
+    command, *options = installation(host)
+    return [command, "--simulate", *options]
 
 
 def task_file(host: RunHost) -> str:

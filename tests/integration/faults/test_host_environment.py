@@ -12,41 +12,12 @@ from typing import Any
 
 import pytest
 import yaml
+from host_variables import CLEAN, VARIABLES, put, readable
 from lab import Lab, with_cluster
 
 HEAD, NODE = "fault-head", "fault01"
 HOSTS = (HEAD, NODE, "fault02")
-CLEAN = "env -i PATH=/usr/sbin:/usr/bin timeout 60"
-"""Before the commands of the test itself, which run in the same sudo."""
-
 SET = Callable[..., None]
-
-VARIABLES = {
-    "SQUEUE_STATES": "PENDING",
-    "SQUEUE_PARTITION": "nosuch",
-    "SQUEUE_USERS": "nobody",
-    "SQUEUE_FORMAT": "%i",
-    "SINFO_FORMAT": "%N",
-    "SINFO_PARTITION": "nosuch",
-    "SACCT_FORMAT": "jobid",
-    "SBATCH_ACCOUNT": "nobody",
-    "SBATCH_PARTITION": "nosuch",
-    "SCANCEL_STATE": "PENDING",
-    "SLURM_BITSTR_LEN": "3",
-    "SLURM_CLUSTERS": "other",
-    "SLURM_CONF": "/old/slurm.conf",
-    "SLURM_JWT": "expired",
-    "SLURM_TIME_FORMAT": "relative",
-    "APT_CONFIG": "/nowhere",
-    "DPKG_ADMINDIR": "/nowhere",
-    "HWLOC_SYNTHETIC": "pack:4 core:9 pu:2",
-    "LANGUAGE": "de",
-    "LC_ALL": "de_DE.UTF-8",
-    "MYSQL_UNIX_PORT": "/nowhere",
-    "SYSTEMD_OFFLINE": "1",
-    "SYSTEMD_UNIT_PATH": "/nowhere",
-}
-"""Each of them alone has changed an answer of a playbook or of a module, or could have."""
 
 RECORD = "/run/marked-commands"
 WRAPPED = (
@@ -63,21 +34,9 @@ done; touch {RECORD}; chmod 666 {RECORD}"""
 
 @pytest.fixture(name="set_variables")
 def variables_of_the_hosts(lab: Lab) -> Iterator[SET]:
-    """A function that sets variables for each login and sudo of all hosts, or of one."""
-
-    def put(variables: dict[str, str], hosts: tuple[str, ...] = HOSTS) -> None:
-        text = "".join(f"{name}={value}\n" for name, value in variables.items())
-        for host in hosts:
-            lab.script(host, "cat >/etc/environment", text.encode())
-
-    for host in HOSTS:
-        # As Ubuntu's /etc/pam.d/sudo has it.
-        lab.command(
-            host, "cp /etc/pam.d/sudo /root/sudo && echo 'session required pam_env.so readenv=1' >>/etc/pam.d/sudo"
-        )
-    yield put
-    for host in HOSTS:
-        lab.host(host).run("env -i PATH=/usr/sbin:/usr/bin sh -c 'mv /root/sudo /etc/pam.d/sudo; : >/etc/environment'")
+    """A function that sets variables for each login and sudo of all hosts."""
+    with readable(lab, HOSTS):
+        yield lambda variables: put(lab, HOSTS, variables)
 
 
 @pytest.fixture(name="job")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from host_variables import VARIABLES, put, readable
 from lab import Lab, Run, container, podman, with_cluster
 from reboots import power, write_stand_ins
 from security_updates import JOB, LEDGER, REVISION, check_ledger, offered
@@ -410,3 +411,26 @@ def test_nodes_reboot_and_one_that_does_not_return_counts_against_the_budget(lab
     with power(*NODES) as boots:
         succeeded(lab.playbook("rolling", *given))
     assert boots == ["roll-node3"]
+
+
+def test_variables_of_the_hosts_change_nothing(lab: Lab, tmp_path: Path) -> None:
+    """Variables in /etc/environment: a rolling change sees the job of a user, and installs, reboots and checks."""
+    hosts = (CONTROLLER, *NODES[:3])
+    for node in NODES[:3]:
+        write_stand_ins(lab, node)
+        lab.command(node, "dpkg --remove hello")
+    job = submit(lab, "roll-node2", "until test -e /home/go; do sleep 0.5; done")
+    given = ("-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "{rolling_packages: [hello], rolling_budget: 2}")
+    with readable(lab, hosts), power(*NODES[:3]) as boots:
+        put(lab, hosts, VARIABLES)
+        run = lab.start("rolling", *given, "-e", "rolling_reboot=true", f"--limit={','.join(hosts)}")
+        run.wait_for_line("done      2 of 3: roll-node[1,3]")
+        podman("exec", container(CONTROLLER), "touch", "/home/go")
+        finished = run.finish()
+    lab.command(CONTROLLER, "rm /home/go")
+    succeeded(finished)
+    record(lab, job, "COMPLETED")
+    assert boots[2:] == ["roll-node2"]
+    assert rolled(lab) == NODES[:3]
+    for node in NODES[:3]:
+        assert lab.command(node, "dpkg-query --show --showformat='${db:Status-Abbrev}' hello").strip() == "ii"
