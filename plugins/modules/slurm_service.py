@@ -18,6 +18,10 @@ description:
   - No file is written if one of them is not valid. systemd reads units and drop-ins before they replace those on the
     host, and the programs of other files read these, such as nginx and mariadbd, also in check mode. Each file is
     replaced atomically, and its permissions are never wider than wanted.
+  - A file such as V(/etc/default/slurmd) can make the service read another configuration, since systemd prefers the
+    variables there to those of the files that the module writes. Where none of these files is there yet, this is an
+    error that names the file and the variable. Otherwise it is a warning, and part of the error if the service does not
+    start.
   - A service that has loaded its files is not restarted if the owner or mode of a file had to be corrected, unless
     another user could write to the file. Such a file is replaced, since he may still have it open.
 options:
@@ -200,12 +204,13 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state, environment_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import (
     File,
     from_base64,
@@ -272,9 +277,12 @@ def show(module: AnsibleModule, name: str, others: Sequence[str] = ()) -> dict[s
     """
     if not module.params["start"]:
         return show_file(module, name)
-    wanted = ",".join(["LoadState", "MainPID", "InactiveExitTimestampMonotonic", *applied_state.PROPERTIES])
-    stdout = module.run_command(["systemctl", "show", f"--property={wanted}", name, *others], check_rc=True)[1]
-    unit = dict(line.split("=", 1) for line in stdout.split("\n\n")[0].split("\n") if "=" in line)
+    wanted = ["LoadState", "MainPID", "InactiveExitTimestampMonotonic", "EnvironmentFiles", *applied_state.PROPERTIES]
+    command = ["systemctl", "show", f"--property={','.join(wanted)}", name, *others]
+    stdout = module.run_command(command, check_rc=True)[1]
+    own = stdout.split("\n\n")[0]
+    unit = dict(line.split("=", 1) for line in own.split("\n") if "=" in line)
+    unit["EnvironmentFiles"] = "\n".join(environment_files.files_of_unit(own))  # there is a line for each of them
     if "NeedDaemonReload=yes" in stdout.split("\n"):
         unit["NeedDaemonReload"] = "yes"
     return unit
@@ -319,6 +327,22 @@ def runs_with(pid: str, arguments: list[list[str]]) -> bool:
     except OSError:
         return False
     return any(present[i : i + len(some)] == some for some in arguments for i in range(len(present)))
+
+
+def other_configuration(module: AnsibleModule, unit: dict[str, str]) -> str:
+    """Which file of the host makes the service read another configuration; empty if none does."""
+    texts = {}
+    for path in unit.get("EnvironmentFiles", "").split():
+        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            texts[path] = file.read()
+    drop_ins = [file["content"] or "" for file in module.params["files"]]
+    found = environment_files.find_other(texts, drop_ins, module.params["running_with"])
+    if not found:
+        return ""
+    return (
+        f"{found.file}: {found.name}: found {found.value!r}, with which {module.params['name']} reads another "
+        f"configuration than this cluster's; remove the line, or let it have {found.allowed}"
+    )
 
 
 def plan_enabling(unit: dict[str, str]) -> list[str]:
@@ -371,8 +395,10 @@ def unreachable(servers: list[str]) -> list[str]:
     return [f"{server} cannot be reached from this host: {error}" for server, error in errors.items() if error]
 
 
-def act(module: AnsibleModule, action: str) -> None:
+def act(module: AnsibleModule, action: str, other: str = "") -> None:
     """Does one action.
+
+    other: which file of the host makes the service read another configuration.
 
     Raises: ServiceError: it failed; with the command's output and, if the service did not start, the servers that
     cannot be reached and its journal.
@@ -387,9 +413,9 @@ def act(module: AnsibleModule, action: str) -> None:
     before = time.time()
     rc, stdout, stderr = module.run_command(command, environ_update=environment)
     if rc != 0:
-        journal, lost = "", list[str]()
+        journal, lost = "", [other] if other else []
         if action in ("start", "restart"):
-            lost = unreachable(module.params["servers"])
+            lost += unreachable(module.params["servers"])
             journal = read_journal_end(name, 15)
         raise ServiceError("\n".join([*lost, f"{' '.join(command)}: {(stderr or stdout).strip()}", journal]).strip())
     if action == "reload":
@@ -422,6 +448,8 @@ class Plan:
     diff: list[dict[str, str]]
     taken_over: bool
     """Whether the service runs already with what the files say, though none of them is there."""
+    other: str
+    """Which file of the host makes the service read another configuration; empty if none does."""
 
 
 def check_files(module: AnsibleModule, files: list[File]) -> None:
@@ -447,9 +475,12 @@ def compare(module: AnsibleModule) -> Plan:
     configured = any(os.path.exists(file.path) for file in loaded_files)
     # A timer has no process.
     taken_over = not configured and runs_with(unit.get("MainPID", "0"), params["running_with"])
+    other = other_configuration(module, unit)
+    if other and loaded_files and not configured:
+        raise ServiceError(other)
     if unit["LoadState"] == "masked":
         raise ServiceError(f"unit {params['name']} is masked and cannot start; run: systemctl unmask {params['name']}")
-    return Plan(files, changed_files, loaded_files, start_files, surplus, diff, taken_over)
+    return Plan(files, changed_files, loaded_files, start_files, surplus, diff, taken_over, other)
 
 
 def change_files(module: AnsibleModule, wanted: Plan) -> tuple[list[str], dict[str, str]]:
@@ -519,9 +550,11 @@ def run_service(module: AnsibleModule) -> ServiceResult:
     wanted = compare(module)
     reread, unit = change_files(module, wanted)
     actions, reason = plan_actions(module, wanted, unit)
+    if wanted.other:
+        module.warn(wanted.other)
     if not module.check_mode:
         for action in actions:
-            act(module, action)
+            act(module, action, wanted.other)
     actions = reread + actions
     output = check_service(module, params["proof"] if params["start"] else None)
     if not module.check_mode:

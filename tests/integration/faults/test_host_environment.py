@@ -144,3 +144,65 @@ def test_no_command_of_a_playbook_has_a_variable_of_the_host(lab: Lab, set_varia
         for host in HOSTS:
             lab.command(host, f"cd /usr/local/sbin && rm -f {' '.join(WRAPPED)} {RECORD}")
     assert not any(seen.values()), seen
+
+
+# -- files that units read -------------------------------------------------------------------------------------------
+
+LEFT_OVER = {
+    "munge": 'OPTIONS="--key-file=/old/munge.key"',
+    "slurmdbd": "SLURM_CONF=/old/slurm.conf",
+    "slurmctld": 'SLURMCTLD_OPTIONS="-v -f /old/slurm.conf"',
+}
+"""A line of /etc/default/DAEMON with which the daemon reads the configuration of another cluster."""
+
+
+def put_default(lab: Lab, host: str, daemon: str, line: str) -> None:
+    """Write /etc/default/DAEMON, with what the package has in it."""
+    lab.script(host, f"cp -n /etc/default/{daemon} /root/{daemon}; cat >>/etc/default/{daemon}", f"{line}\n".encode())
+
+
+def put_back(lab: Lab, host: str, daemon: str) -> None:
+    lab.command(host, f"mv /root/{daemon} /etc/default/{daemon}")
+
+
+def test_a_left_over_file_of_another_cluster_is_named(lab: Lab, job: str) -> None:
+    """systemd prefers /etc/default/slurmd to the settings of the collection, which the node does not have yet."""
+    put_default(lab, NODE, "slurmd", 'SLURMD_OPTIONS="--conf-server elsewhere"')
+    lab.command(NODE, "systemctl stop slurmd; rm /etc/systemd/system/slurmd.service.d/gpucluster-slurm.conf")
+    run = lab.playbook("site", "--skip-tags=validate")
+    put_back(lab, NODE, "slurmd")
+    assert [*run.failed] == [NODE], run.failed
+    assert "/etc/default/slurmd: SLURMD_OPTIONS: found '--conf-server elsewhere'" in str(run.failed)
+    run = lab.playbook("site", "--skip-tags=validate")
+    assert run.rc == 0, run.failed
+    assert lab.command(HEAD, f"timeout 60 squeue -h -j {job} -o %T") == "RUNNING"
+
+
+def test_options_of_an_administrator_stay(lab: Lab, job: str) -> None:
+    put_default(lab, NODE, "slurmd", f"SLURMD_OPTIONS='-v --conf-server {HEAD}'")
+    lab.command(NODE, "systemctl restart slurmd")
+    run = lab.playbook("site", "--skip-tags=validate")
+    assert run.rc == 0, run.failed
+    assert lab.command(NODE, "pgrep --list-full --exact slurmd").endswith(f"-v --conf-server {HEAD}")
+    put_back(lab, NODE, "slurmd")
+    lab.command(NODE, "systemctl restart slurmd")
+    assert lab.command(HEAD, f"timeout 60 squeue -h -j {job} -o %T") == "RUNNING"
+
+
+def test_a_left_over_file_of_a_server_is_named(lab: Lab, tmp_path: Path) -> None:
+    play = tmp_path / "play.yml"
+    tasks = [
+        {"name": name, "gpucluster.slurm.slurm_service": {"name": name}, "ignore_errors": True} for name in LEFT_OVER
+    ]
+    play.write_text(yaml.safe_dump([{"hosts": HEAD, "gather_facts": False, "become": True, "tasks": tasks}]))
+    for daemon, line in LEFT_OVER.items():
+        put_default(lab, HEAD, daemon, line)
+    lab.command(HEAD, f"systemctl stop {' '.join(LEFT_OVER)}")
+    found = {name: result for _host, name, result in lab.playbook(str(play)).results}
+    for daemon in LEFT_OVER:
+        put_back(lab, HEAD, daemon)
+    assert lab.playbook(str(play)).rc == 0
+    for daemon, line in LEFT_OVER.items():
+        # slurmdbd ends after systemd takes it for started.
+        said = found[daemon]["warnings"][0] if daemon == "slurmdbd" else found[daemon]["msg"]
+        assert f"/etc/default/{daemon}: {line.partition('=')[0]}: found" in said

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -75,7 +76,7 @@ def test_a_file_that_is_read_at_the_start_needs_a_restart_also_after_a_reload(tm
     other = slurm_service.wanted_file(wanted(tmp_path / "start", content="b"))
 
     def plan(*start_files: File) -> slurm_service.Plan:
-        return slurm_service.Plan([*start_files], [], [], [*start_files], [], [], False)
+        return slurm_service.Plan([*start_files], [], [], [*start_files], [], [], False, "")
 
     assert slurm_service.start_file(plan(), {}) == ""
     assert slurm_service.start_file(plan(file), started) == str(tmp_path / "start")  # written after the start
@@ -228,6 +229,53 @@ def test_systemd_reads_a_mended_unit_before_it_is_asked_for_its_state(check: boo
     module.run_command.side_effect = answer
     assert slurm_service.run_service(module)["actions"] == ["daemon-reload", "start"]
     assert state["LoadState"] == ("bad-setting" if check else "loaded")
+
+
+@pytest.fixture(name="slurmd")
+def slurmd_of_another_cluster(tmp_path: Path) -> Callable[[bool], Mock]:
+    """The module for slurmd, whose unit has a file of another cluster, which systemd prefers to a drop-in."""
+    (tmp_path / "default").write_text('SLURMD_OPTIONS="--conf-server elsewhere"\n')
+    drop_in = wanted(tmp_path / "own.conf", content='[Service]\nEnvironment="SLURMD_OPTIONS=--conf-server ctl:6817"\n')
+
+    def module(check: bool) -> Mock:
+        found = running(check, name="slurmd", files=[{**drop_in, "loaded": True}])
+        rc, shown, stderr = found.run_command.return_value
+        shown = f"{shown}EnvironmentFiles={tmp_path}/default (ignore_errors=yes)\n"
+        found.run_command.return_value = (rc, shown, stderr)
+        return found
+
+    return module
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_service_is_not_taken_over_with_the_configuration_of_another_cluster(
+    slurmd: Callable[[bool], Mock], tmp_path: Path, check: bool
+) -> None:
+    with pytest.raises(slurm_service.ServiceError, match="default: SLURMD_OPTIONS: found '--conf-server elsewhere'"):
+        slurm_service.run_service(slurmd(check))
+    assert not (tmp_path / "own.conf").exists()
+    (tmp_path / "default").write_text('SLURMD_OPTIONS="-v --conf-server ctl:6817"\n')
+    assert slurm_service.run_service(slurmd(check))["files"] == [str(tmp_path / "own.conf")]
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_service_of_the_cluster_goes_on_with_a_line_of_its_host(
+    slurmd: Callable[[bool], Mock], tmp_path: Path, starts: bool
+) -> None:
+    """It may name the controllers in another way, such as by their addresses."""
+    (tmp_path / "own.conf").write_text("of an older version\n")
+    module = slurmd(False)
+    rc, shown, stderr = module.run_command.return_value
+    failed = (1, "", "Job for slurmd.service failed")
+    module.run_command.side_effect = lambda command, **_options: (
+        failed if command[1] == "restart" and not starts else (rc, shown, stderr)
+    )
+    if starts:
+        assert slurm_service.run_service(module)["actions"] == ["restart"]
+    else:
+        with pytest.raises(slurm_service.ServiceError, match=r"^/.*--conf-server elsewhere.*\n.*Job for slurmd"):
+            slurm_service.run_service(module)
+    assert "found '--conf-server elsewhere'" in module.warn.call_args.args[0]
 
 
 def test_systemd_reads_a_unit_that_the_service_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
