@@ -29,10 +29,10 @@ ROTATION_FILE = "/etc/logrotate.d/gpucluster-slurm-daemons"
 KEY_FILE = "/etc/apt/keyrings/gpucluster-slurm"
 
 APT_GET = [
-    *("apt-get", "--quiet", "--option=DPkg::Lock::Timeout=300"),
+    *("apt-get", "--quiet=2", "--option=DPkg::Lock::Timeout=300"),
     *("--option=Dpkg::Options::=--force-confdef", "--option=Dpkg::Options::=--force-confold"),
 ]
-"""Waits for another installation, and keeps a site's changes of a package's files."""
+"""Waits for another installation, keeps a site's changes of a package's files, and says nothing if it has no work."""
 
 ROTATION = f"""\
 {MANAGED} See logrotate(8).

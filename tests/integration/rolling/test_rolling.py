@@ -414,20 +414,24 @@ def test_nodes_reboot_and_one_that_does_not_return_counts_against_the_budget(lab
 
 
 def test_variables_of_the_hosts_change_nothing(lab: Lab, tmp_path: Path) -> None:
-    """Variables in /etc/environment: a rolling change sees the job of a user, and installs, reboots and checks."""
+    """Variables in /etc/environment: a maintenance and a rolling change see the job, and nodes are changed."""
     hosts = (CONTROLLER, *NODES[:3])
     for node in NODES[:3]:
         write_stand_ins(lab, node)
         lab.command(node, "dpkg --remove hello")
     job = submit(lab, "roll-node2", "until test -e /home/go; do sleep 0.5; done")
+    soon = lab.command(CONTROLLER, "date --date='10 minutes' +%Y-%m-%dT%H:%M")
     given = ("-e", f"rolling_tasks={tasks(tmp_path)}", "-e", "{rolling_packages: [hello], rolling_budget: 2}")
     with readable(lab, hosts), power(*NODES[:3]) as boots:
         put(lab, hosts, VARIABLES)
+        plan = lab.playbook("maintenance", "--check", "-e", f"maintenance_start={soon}", "-e", "maintenance_hours=1")
         run = lab.start("rolling", *given, "-e", "rolling_reboot=true", f"--limit={','.join(hosts)}")
         run.wait_for_line("done      2 of 3: roll-node[1,3]")
         podman("exec", container(CONTROLLER), "touch", "/home/go")
         finished = run.finish()
     lab.command(CONTROLLER, "rm /home/go")
+    succeeded(plan)
+    assert [one["job"] for one in plan.artifacts["slurm_maintenance"]["running"]["jobs"]] == [job]
     succeeded(finished)
     record(lab, job, "COMPLETED")
     assert boots[2:] == ["roll-node2"]
