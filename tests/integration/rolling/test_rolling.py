@@ -431,7 +431,7 @@ def test_variables_of_the_hosts_change_nothing(lab: Lab, tmp_path: Path) -> None
         finished = run.finish()
     lab.command(CONTROLLER, "rm /home/go")
     succeeded(plan)
-    assert [one["job"] for one in plan.artifacts["slurm_maintenance"]["running"]["jobs"]] == [job]
+    assert [one["job"] for one in plan.artifacts["slurm_maintenance"]["running"]["jobs"]] == [str(job)]
     succeeded(finished)
     record(lab, job, "COMPLETED")
     assert boots[2:] == ["roll-node2"]
