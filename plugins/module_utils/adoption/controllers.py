@@ -23,6 +23,12 @@ _OLD_KEYS = {"controlmachine": "controladdr", "backupcontroller": "backupaddr"}
 CONTROLLER_KEYS = ("backupaddr", "backupcontroller", "clustername", "controladdr", "controlmachine", "slurmctldhost")
 """The parameters of slurm.conf that name the cluster and its controllers."""
 
+_OF_ANOTHER_PROGRAM = (
+    "hosts of which another program chooses the one that serves, while site.yml would start slurmctld on each, "
+    "allowed: one host, and for each further one its own SlurmctldHost, of which Slurm chooses. Change the controllers "
+    "(slurm.conf(5), RELOCATING CONTROLLERS), and run again"
+)
+
 _Settings = Mapping[str, list[tuple[SourceLine, str]]]
 """The lines that have a parameter of CONTROLLER_KEYS, with its values."""
 
@@ -95,6 +101,12 @@ def _check_name(settings: _Settings, hosts: Sequence[str]) -> str:
         problems.append(f"{what}, {error}")
     if not hosts:
         problems.append("slurm.conf: SlurmctldHost: missing")
+    problems += [
+        f"{line}: {parameters.FILES['slurm.conf'][key].name}: found {shown(value)}, {_OF_ANOTHER_PROGRAM}"
+        for key in (*_OLD_KEYS, "slurmctldhost")
+        for line, value in settings.get(key, ())
+        if "," in value and (key == "slurmctldhost" or "slurmctldhost" not in settings)
+    ]
     if problems:
         raise SourceError(problems)
     return name

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_files import ClusterFiles, plain_value
@@ -18,7 +18,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.mea
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.slurm_defaults import (
     SLURM_DEFAULTS,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceLine
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceError, SourceLine
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
 
 
 def translate_settings(source: ClusterFiles, file: str, kind: schema.Kind) -> dict[str, Any]:
@@ -37,7 +38,22 @@ def translate_settings(source: ClusterFiles, file: str, kind: schema.Kind) -> di
                     LEFT_OUT, given[name][0], name, f"{line} sets it again, and Slurm uses the last", file
                 )
             given[name] = (line, value)
+    _refuse_relative(given)
     return {name: plain_value(value) for name, (_line, value) in given.items()}
+
+
+def _refuse_relative(given: Mapping[str, tuple[SourceLine, Any]]) -> None:
+    """Raises SourceError for a directory of state that depends on where a daemon was started."""
+    daemons = {"StateSaveLocation": "slurmctld", "SlurmdSpoolDir": "slurmd"}
+    problems = [
+        f"{given[name][0]}: {name}: found {shown(given[name][1])}, which is below the directory in which {daemon} was "
+        "started, so that a restart could lose all jobs, allowed: an absolute path. Write that of the directory in use "
+        f"(readlink /proc/$(pidof -s {daemon})/cwd shows where {daemon} is now), restart {daemon}, and run again"
+        for name, daemon in daemons.items()
+        if name in given and not given[name][1].startswith("/")
+    ]
+    if problems:
+        raise SourceError(problems)
 
 
 def _read_pairs(source: ClusterFiles, file: str, line: SourceLine) -> list[tuple[str, Any]]:

@@ -83,7 +83,6 @@ def adopt(files: Files, defaults: Mapping[str, Iterable[str]], version: str) -> 
     cgroup_conf = translate_settings(source, "cgroup.conf", schema.CGROUP_CONF)
     unset += unset_defaults(cgroup_conf, defaults["cgroup.conf"])
     _comment_on_accounting(source)
-    _comment_on_spool(source, conf)
     cluster: dict[str, Any] = {
         "plugin": keys.PLUGIN,
         "name": controllers.cluster,
@@ -97,14 +96,34 @@ def adopt(files: Files, defaults: Mapping[str, Iterable[str]], version: str) -> 
         "plugstack": _translate_plugstack(source),
         "slurm_files": _keep_other_files(source, conf),
     }
+    problems, kept = _check(cluster)
+    _comment_on_kept(source, kept)
+    _comment_on_spool(source, conf, kept)
+    cluster["taken_over"] = [key for key in schema.TAKEN_OVER if key in kept]
     needed = ("plugin", "name", "controllers", "nodes", "partitions")
     cluster = {key: value for key, value in cluster.items() if value or key in needed}
+    return Adoption(cluster, merge_comments(source.comments), unset, problems)
+
+
+def _check(cluster: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """The problems of a cluster file, and by key the values that a new cluster could not have, which it keeps."""
     problems: list[str] = []
+    kept: list[tuple[str, str]] = []
     try:
-        load(Document("the cluster file", cluster))
+        load(Document("the cluster file", {**cluster, "taken_over": [*schema.TAKEN_OVER]}), warnings=kept)
     except ModelError as error:
         problems = error.problems
-    return Adoption(cluster, merge_comments(source.comments), unset, problems)
+    return problems, dict(reversed(kept))
+
+
+def _comment_on_kept(source: ClusterFiles, kept: Mapping[str, str]) -> None:
+    """Name the values that a new cluster could not have."""
+    for key, text in kept.items():
+        table, name = key.split(".")
+        file = "cgroup.conf" if table == "cgroup_conf" else "slurm.conf"
+        name = "NodeAddr" if table == "nodes" else name
+        lines = [line for line in source.lines[file] for given, _value in line.pairs if given.lower() == name.lower()]
+        source.add_comment(KEPT, lines[-1] if lines else file, name, text, file)
 
 
 def _comment_on_accounting(source: ClusterFiles) -> None:
@@ -116,9 +135,10 @@ def _comment_on_accounting(source: ClusterFiles) -> None:
                 source.add_comment(KEPT, line, "AccountingStorageType", why, "slurm.conf")
 
 
-def _comment_on_spool(source: ClusterFiles, conf: Mapping[str, Any]) -> None:
+def _comment_on_spool(source: ClusterFiles, conf: Mapping[str, Any], kept: Mapping[str, str]) -> None:
     """Advise another directory, which a change on a running cluster cannot give: its jobs would end."""
-    if conf.get("SlurmdSpoolDir") and conf["SlurmdSpoolDir"] == conf.get("StateSaveLocation"):
+    named = "slurm_conf.SlurmdSpoolDir" in kept
+    if not named and conf.get("SlurmdSpoolDir") and conf["SlurmdSpoolDir"] == conf.get("StateSaveLocation"):
         why = "StateSaveLocation is the same directory; a new cluster would have two"
         source.add_comment(KEPT, "slurm.conf", "SlurmdSpoolDir", why, "slurm.conf")
 

@@ -115,7 +115,7 @@ class _Addresses:
             problem = self._unused_versions.get(schema.ip_version(address))
             if problem and not self._version_was_wrong:
                 self._version_was_wrong = True
-                self._checker.problem(key, f"found '{address}', {problem}")
+                self._checker.problem_of_new(key, f"found '{address}', {problem}")
 
 
 def _unused_versions(checker: Checker, slurm_conf: Mapping[str, Any]) -> dict[int | None, str]:

@@ -299,6 +299,27 @@ KEYS = (
         removal="no playbook changes such a node: remove it from this key, and take it over with site.yml first",
     ),
     ClusterKey(
+        "taken_over",
+        "list",
+        """
+        Keys of this file, such as C(slurm_conf.StateSaveLocation), with a value that a new cluster could not have and
+        with which this one ran when it was taken over (playbook C(gpucluster.slurm.adopt), which writes this list).
+
+        Each run warns about them, and the value stays. Without the key in this list, the value is refused.
+        """,
+        meaning="""
+        keys with values [that a new cluster could not have](adopt.md#values-that-a-new-cluster-could-not-have), which
+        stay since the cluster was taken over with them; each run warns about them
+        """,
+        version_added="0.2.0",
+        variable=KeyVariable(
+            "slurm_taken_over",
+            "Keys with values that a new cluster could not have, as the key C(taken_over) of the cluster file.",
+            default=[],
+            elements="str",
+        ),
+    ),
+    ClusterKey(
         "hardware",
         "mapping",
         """

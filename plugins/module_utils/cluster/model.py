@@ -126,17 +126,19 @@ def load(
     measured: Document | None = None,
     people_files: Mapping[str, Document | people_key.Table] | None = None,
     scripts: Mapping[str, str | ValueError | None] | None = None,
+    warnings: list[tuple[str, str]] | None = None,
 ) -> DeclaredCluster:
     """Check and resolve a cluster file, the file of its measured hardware if there is one, and those of its people.
 
     people_files: those that `people_key.files` names. scripts: those that `job_scripts.files` names, or why one cannot
-    be read. Raises ModelError with all problems of all files.
+    be read. warnings: takes those of `Checker.warnings`. Raises ModelError with all problems of all files.
     """
     problems: list[str] = []
     checker = _checker(document, problems)
     if long := _too_long(document, measured, *(people_files or {}).values()):
         raise ModelError(long)  # the rules would repeat it
     file = checker.check(schema.CLUSTER, "", document.data)
+    checker.take_over(file.get("taken_over", []))
     machines = check_measured(_checker(measured, problems), measured.data) if measured else MeasuredHardware()
     contents = {name: _add_checker(content, problems) for name, content in (people_files or {}).items()}
     policy = file.get("accounting", {})
@@ -162,6 +164,8 @@ def load(
     access_key.check_hosts(checker, parts.access, addressed, [*login, *parts.node_hosts], login)
     firewall_plans.check_hosts(checker, parts.firewall, addressed, hosts, hosts)
     untouched = _untouched(checker, file.get("unmanaged", ""), parts)
+    if warnings is not None:
+        warnings += checker.warnings
     if problems:
         others = (measured, people_files, scripts)
         raise ModelError(_with_good_remedies(document, problems, lambda texts: load(texts, *others)))
@@ -295,6 +299,7 @@ def _collect_values(valid: _ValidFile) -> dict[str, Any]:
         **({"plugstack": parts.plugstack} if "plugstack" in valid.file else {}),
         "profile": parts.profile,
         "defaults": parts.defaults,
+        "taken_over": valid.file.get("taken_over", []),
         "firewall": parts.firewall,
         **{f"accounting.{key}": value for key, value in parts.accounting.items()},
     }
@@ -305,13 +310,15 @@ def _value_of_hosts(key: ClusterKey, hosts: str) -> str | list[str]:
     return hosts if key.value == "host" else expand(hosts)
 
 
-def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str]:
+def model_errors(
+    variables: Mapping[str, Any], hosts: Iterable[str], warnings: list[tuple[str, str]] | None = None
+) -> list[str]:
     """The problems that the rules of the cluster file find in the shared variables, as `VARIABLE: found, allowed`.
 
     variables: those in `schema.VARIABLES`, by name; one that is missing or empty is a key that the file does not have.
     Also slurmdbd_conf and the ports of servers, which are checked with those of the cluster file, registry_dir,
     slurm_user_id, and those of `privileges.NEEDING`.
-    hosts: all hosts of the inventory, which may have addresses.
+    hosts: all hosts of the inventory, which may have addresses. warnings: takes those of `Checker.warnings`.
     """
     problems: list[str] = []
     checker, hosts = Checker("", problems), [*hosts]
@@ -325,6 +332,7 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
         checker.problem("addresses", f"found {shown(addresses)}, allowed: a list")
         addresses = []
     file = checker.check(schema.CLUSTER, "", _make_cluster_file(given))
+    checker.take_over(file.get("taken_over", []))
     parts = check_parts(checker, file, MeasuredHardware(), {}, has_accounting(file))
     people_key.check_variable(checker, given["people"], given["accounting.users"], variables.get("slurm_user_id"))
     known = dict.fromkeys([*hosts, *parts.node_hosts])
@@ -351,6 +359,8 @@ def model_errors(variables: Mapping[str, Any], hosts: Iterable[str]) -> list[str
     cluster = [*parts.server_hosts, *parts.node_hosts]
     of_inventory = dict.fromkeys([*hosts, *cluster])
     firewall_plans.check_hosts(checker, parts.firewall, addressed, dict.fromkeys(cluster), of_inventory)
+    if warnings is not None:
+        warnings += checker.warnings
     return limited(problems)
 
 

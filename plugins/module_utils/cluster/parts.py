@@ -189,7 +189,7 @@ def check_uses(checker: Checker, parts: Parts, registry_dir: Any = None) -> list
     right = [use for use in named if use.path.startswith("/") and not directory_error(use.path, use.purpose)]
     uses = [*uses_of_slurm(parts.slurm_conf), *right]
     for use, error in shared_uses(uses, not {*parts.controllers}.isdisjoint(parts.node_hosts)):
-        checker.problem(use.key, f"found {shown(use.path)}, {error}")
+        checker.problem_of_new(use.key, f"found {shown(use.path)}, {error}")
     return uses
 
 
@@ -237,4 +237,4 @@ def check_ports(
         *ports.different_database_ports(parts.servers["database"], parts.slurm_conf, slurmdbd_conf),
     ]
     for key, what in problems:
-        checker.problem(key, what)
+        checker.problem_of_new(key, what)

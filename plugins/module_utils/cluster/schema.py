@@ -31,6 +31,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_fil
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import node_sets, parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import OF_SLURM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import REFUSED_METHODS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language import spelling
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
@@ -76,6 +77,13 @@ LONGEST_KEY = 2**16
 
 LONGEST_TEXT = 2**22
 """Characters of any text, also of a file of Slurm or a script."""
+
+TAKEN_OVER = (
+    *(f"slurm_conf.{name}" for name in (*OF_SLURM, "JobCompLoc", "SrunPortRange")),
+    "cgroup_conf.CgroupMountpoint",
+    "nodes.address",
+)
+"""Keys whose values in a running cluster are kept where a new cluster could not have them (key `taken_over`)."""
 
 PACKAGE_SOURCES = ("distribution", "schedmd")
 """The package sources that have a name. SchedMD's packages can also come from a repository, or be files."""
@@ -700,6 +708,8 @@ VARIABLES = {
 _FIRST = re.compile(r"^(accounting\.)?\w+")
 """The part of a key for which there is a variable."""
 
+_INDEX = re.compile(r"\[[0-9]+\]")
+
 _TYPE_MESSAGE = re.compile(r"argument '(.*?)' is of type .*? and we were unable to convert to \w+: (.*)", re.DOTALL)
 """The validator's message for an ArgumentTypeError: the key, and the message of the type."""
 
@@ -720,11 +730,32 @@ class Checker:
     def __init__(self, file: str, problems: list[str]) -> None:
         self.file = file
         self.problems = problems
+        self.taken_over: frozenset[str] = frozenset()
+        """The keys of TAKEN_OVER that the cluster names."""
+        self.warnings: list[tuple[str, str]] = []
+        """Values of these keys that a new cluster could not have, as (key, what)."""
         self._names: Mapping[str, str] = {} if file else VARIABLES
 
     def problem(self, key: str, what: str) -> None:
         """Record a problem with a key, such as `nodes[1].hosts`."""
         self.problems.append(message(": ".join(part for part in (self.file, short(self.key(key), KEY), what) if part)))
+
+    def problem_of_new(self, key: str, what: str) -> None:
+        """Record a value that a new cluster cannot have: a warning if this one was taken over with it."""
+        of_all = _INDEX.sub("", key)
+        if of_all in self.taken_over:
+            found, _comma, allowed = what.partition(", allowed: ")
+            self.warnings.append((of_all, f"{found}; a new cluster would have {allowed}"))
+        else:
+            self.problem(key, what)
+
+    def take_over(self, found: list[Any]) -> None:
+        """Check the keys of TAKEN_OVER that a cluster names, and keep their values from now on."""
+        for i, key in enumerate(found):
+            if key not in TAKEN_OVER:
+                what = unknown("key", str(key), TAKEN_OVER, ", ".join(TAKEN_OVER))
+                self.problem(f"taken_over[{i}]", f"found {shown(key)}, {what}")
+        self.taken_over = frozenset(key for key in TAKEN_OVER if key in found)
 
     def key(self, key: str) -> str:
         """A key of the cluster file by the name that the user gave it: `nodes[1]`, or `slurm_nodes[1]`."""

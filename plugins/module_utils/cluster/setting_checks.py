@@ -46,11 +46,16 @@ def check_state_location(checker: Checker, slurm_conf: Mapping[str, Any], contro
 
 
 def check_paths(checker: Checker, key: str, settings: Mapping[str, Any], purposes: Mapping[str, str]) -> None:
-    """Check paths that daemons write. Slurm takes a relative one from wherever the daemon was started."""
+    """Check paths that daemons write.
+
+    Slurm takes a relative one from wherever the daemon was started, so nobody knows where the state of jobs is.
+    """
     for name, purpose in purposes.items():
         path = settings.get(name)
         if _readable(path) and (error := directory_error(str(path), purpose)):
-            checker.problem(f"{key}.{name}", f"found {shown(path)}, {error}")
+            lost = purpose in ("state", "spool") and not str(path).startswith("/")
+            report = checker.problem if lost else checker.problem_of_new
+            report(f"{key}.{name}", f"found {shown(path)}, {error}")
 
 
 def _readable(value: Any) -> bool:
@@ -65,7 +70,7 @@ def check_log_of_jobs(checker: Checker, slurm_conf: Mapping[str, Any]) -> None:
     path = str(slurm_conf.get("JobCompLoc", ""))
     is_file = str(slurm_conf.get("JobCompType", "")).endswith("filetxt")
     if is_file and (error := directory_error(path, "log")):
-        checker.problem("slurm_conf.JobCompLoc", f"found {shown(path)}, {error}")
+        checker.problem_of_new("slurm_conf.JobCompLoc", f"found {shown(path)}, {error}")
     elif path.startswith("/"):
         try:
             logrotate_path(path)

@@ -102,7 +102,8 @@ def check_ports(cluster: ConfiguredCluster) -> Iterator[Finding]:
         listeners.append(Listener("SlurmdPort" if port == default else "Port", port_range(port), frozenset(names)))
     listeners.append(Listener("SrunPortRange", port_range(cluster.get("SrunPortRange")), None))
     for key, what in collisions(listeners):
-        yield Finding("slurm.conf", key, what, REFUSED)
+        # Daemons start with such a range, as long as no srun has taken the port of one.
+        yield Finding("slurm.conf", key, what, IGNORED if key == "SrunPortRange" else REFUSED)
 
 
 def check_srun_ports(cluster: ConfiguredCluster) -> Iterator[Finding]:

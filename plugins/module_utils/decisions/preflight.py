@@ -302,6 +302,7 @@ def warnings(host: RunHost) -> list[str]:
 
 def _warnings(host: RunHost) -> Iterator[str]:
     yield from old_names(host)[0]
+    yield from taken_over_warnings(host)
     yield from suspended_warnings(host)
     yield from secret_checks.warnings(host)
     if warning := storage_warning(host["slurm_storage"], cluster_members(host), host["slurm_people"]):
@@ -324,6 +325,15 @@ def _warnings(host: RunHost) -> Iterator[str]:
             "accounting.users: missing: with profile strict, sacct shows no job to a user without an account, not even "
             "an own one"
         )
+
+
+def taken_over_warnings(host: RunHost) -> list[str]:
+    """The values that a new cluster could not have, and with which this one was taken over."""
+    found: list[tuple[str, str]] = []
+    if host["slurm_taken_over"]:
+        model_errors(model(host), host["groups"]["all"], found)
+    kept = "It stays, since the cluster was taken over with it (taken_over; docs/admin/adopt.md)."
+    return [f"{key}: {what}. {kept}" for key, what in found]
 
 
 def suspended_warnings(host: RunHost) -> Iterator[str]:

@@ -22,6 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import directory_error
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written as written_as
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
 
@@ -36,6 +37,11 @@ TAKE_CONTROL = f"{SCRIPTS_DIR}/take-control"
 def is_shared(host: RunHost) -> bool:
     """Whether several controllers share the directory."""
     return len(host["slurm_controllers"]) > 1
+
+
+def is_made(host: RunHost) -> bool:
+    """Whether the directory gets its owner and mode. One with which a cluster was taken over may be that of others."""
+    return not directory_error(state_directory(host), "state")
 
 
 def unit_files(host: RunHost) -> list[dict[str, Any]]:

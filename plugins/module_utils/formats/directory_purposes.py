@@ -212,9 +212,9 @@ PURPOSES: dict[str, Purpose] = {
     ),
     # slurmd only reads how large its file system is.
     "local": Purpose(
-        *(_ANY, "an absolute path", "/tmp"),
+        *(re.compile(f"/|{_ANY.pattern}"), "an absolute path", "/tmp"),
         below=("/dev/shm", "/tmp", "/var/tmp"),
-        itself=("/dev/shm", "/tmp", "/var/tmp"),
+        itself=("/", "/dev/shm", "/tmp", "/var/tmp"),
     ),
     "cgroups": Purpose(
         *(re.compile(r"/(?:sys/fs/|dev/)?cgroup(?:/[a-z0-9_,]+)*"), "the directory of cgroups", "/sys/fs/cgroup"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.meaning_check import compare
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import Adoption, adopt
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceError
 
 DEFAULTS = {
@@ -426,6 +427,118 @@ def test_what_slurm_would_not_read_either(files: dict[str, str], problems: list[
     assert len(error.value.problems) == len(problems), error.value.problems
     for found, problem in zip(error.value.problems, problems):
         assert found.startswith(problem), found
+
+
+ON_A_NODE = LEAST.replace("SlurmctldHost=head", "SlurmctldHost=n1")
+TEMPORARY = ", which all programs of a host have, and which is emptied; a new cluster would have another directory"
+SYSTEM = ", which the system needs; a new cluster would have another directory"
+SLURM = ", which Slurm has; a new cluster would have another directory"
+OTHERS = ", which is for others as well; a new cluster would have another directory"
+SPELLED = "; a new cluster would have an absolute path"
+OF_A_LINE: list[tuple[str, dict[str, str]]] = [
+    (
+        "StateSaveLocation",
+        {"/tmp/slurm": TEMPORARY, "/tmp": TEMPORARY, "/etc/slurm/state": SYSTEM, "/root/slurm": SYSTEM, "/srv": OTHERS}
+        | {
+            "/usr/local/slurm": SYSTEM,
+            "/run/slurm": SYSTEM,
+            "/var/log/slurm": SLURM,
+            "/srv/../x": SPELLED,
+            "/": SPELLED,
+        },
+    ),
+    (
+        "SlurmdSpoolDir",
+        {
+            "/tmp/slurm": TEMPORARY,
+            "/usr/x": SYSTEM,
+            "/var/spool": SYSTEM,
+            "/var/log/slurm/%n": SLURM,
+            "/a/../b": SPELLED,
+        },
+    ),
+    *(
+        (log, {"/tmp/x": TEMPORARY, "/run/x": SYSTEM, "/var/log/../x": SPELLED, "x.log": SPELLED})
+        for log in ("SlurmctldLogFile", "SlurmdLogFile", "SlurmSchedLogFile")
+    ),
+    *((pid, {"/etc/x.pid": SYSTEM, "x.pid": SPELLED}) for pid in ("SlurmctldPidFile", "SlurmdPidFile")),
+    ("TmpFS", {"/var": SYSTEM, "tmp": SPELLED}),
+    ("SrunPortRange", {"6000-6817": " on head, where SlurmctldPort is 6817; a new cluster would have another port"}),
+]
+KEPT_VALUES = [
+    *(
+        (f"{LEAST}{key}={value}\n", f"slurm_conf.{key}", f"slurm.conf:5: {key}: kept: found '{value}'{why}")
+        for key, values in OF_A_LINE
+        for value, why in values.items()
+    ),
+    (
+        f"{ON_A_NODE}SlurmdSpoolDir=/var/spool/slurm\nStateSaveLocation=/var/spool/slurm/\n",
+        "slurm_conf.SlurmdSpoolDir",
+        "slurm.conf:5: SlurmdSpoolDir: kept: found '/var/spool/slurm', with Slurm's StateSaveLocation; a new cluster ",
+    ),
+    (
+        f"{LEAST}JobCompType=jobcomp/filetxt\nJobCompLoc=/tmp/jobs\n",
+        "slurm_conf.JobCompLoc",
+        f"slurm.conf:6: JobCompLoc: kept: found '/tmp/jobs'{TEMPORARY}",
+    ),
+    (
+        f"{LEAST}NodeName=m[1-2] RealMemory=9 NodeAddr=fd00::[1-2]\n",
+        "nodes.address",
+        "slurm.conf:5: NodeAddr: kept: found 'fd00::1', an IPv6 address; a new cluster would have IPv4 addresses, or ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("conf", "key", "comment"), KEPT_VALUES)
+def test_a_value_that_a_new_cluster_could_not_have_is_kept_and_named(conf: str, key: str, comment: str) -> None:
+    files = {"slurm.conf": conf}
+    found = adopted(files)
+    assert found.cluster["taken_over"] == [key]
+    (text,) = map(str, found.comments)
+    assert text.startswith(comment)
+    # The value is what slurm.conf has: the state is not moved.
+    assert differences(files) == [ALWAYS]
+    # The cluster file is refused without its list.
+    with pytest.raises(ModelError) as error:
+        load(Document("x", {name: value for name, value in found.cluster.items() if name != "taken_over"}))
+    assert all(problem.startswith("x: ") and ", allowed: " in problem for problem in error.value.problems)
+
+
+def test_values_that_a_new_cluster_can_have_too() -> None:
+    """Case 23 on a controller that is no node; Slurm's own default of StateSaveLocation; the whole disk as TmpFS."""
+    for text in ("SlurmdSpoolDir=/a/b\nStateSaveLocation=/a/b\n", "StateSaveLocation=/var/spool\n", "TmpFS=/\n"):
+        assert "taken_over" not in adopted({"slurm.conf": LEAST + text}).cluster
+
+
+ANOTHER_PROGRAM = (
+    "hosts of which another program chooses the one that serves, while site.yml would start slurmctld on each"
+)
+
+
+@pytest.mark.parametrize(
+    ("conf", "problem"),
+    [
+        (
+            f"{LEAST}StateSaveLocation=a/b\n",
+            "slurm.conf:5: StateSaveLocation: found 'a/b', which is below the directory",
+        ),
+        (f"{LEAST}SlurmdSpoolDir=~/b\n", "slurm.conf:5: SlurmdSpoolDir: found '~/b', which is below the directory in"),
+        (
+            LEAST.replace("SlurmctldHost=head", "ControlMachine=a,b\nControlAddr=10.0.0.1"),
+            f"slurm.conf:2: ControlMachine: found 'a,b', {ANOTHER_PROGRAM}, allowed: one host",
+        ),
+        (
+            LEAST.replace("SlurmctldHost=head", "SlurmctldHost=a\nSlurmctldHost=b,c(10.0.0.1)"),
+            f"slurm.conf:3: SlurmctldHost: found 'b,c(10.0.0.1)', {ANOTHER_PROGRAM}, allowed: one host",
+        ),
+    ],
+)
+def test_what_could_lose_jobs_is_one_error_with_the_way(conf: str, problem: str) -> None:
+    with pytest.raises(SourceError) as error:
+        adopt({"slurm.conf": conf}, DEFAULTS, "24.11.5")
+    (found,) = error.value.problems
+    assert found.startswith(problem)
+    assert "run again" in found
 
 
 def test_what_the_model_refuses_is_told() -> None:

@@ -138,6 +138,28 @@ def test_cgroups_are_where_the_kernel_has_them(path: str) -> None:
         assert problems(cgroup_conf={"CgroupMountpoint": right}) == []
 
 
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [
+        ("slurm_conf.StateSaveLocatoin", "found 'slurm_conf.StateSaveLocatoin', unknown key, did you mean "),
+        ("slurm_conf.SlurmdPort", "found 'slurm_conf.SlurmdPort', unknown key"),
+        ({"a": 1}, "found {'a': 1}, unknown key"),
+    ],
+)
+def test_only_values_that_lose_nothing_can_be_taken_over(key: Any, what: str) -> None:
+    (found,) = problems(taken_over=[key])
+    assert found.startswith(f"x.cluster.yml: taken_over[0]: {what}")
+    assert "allowed: slurm_conf.StateSaveLocation, " in found
+
+
+def test_a_value_is_taken_over_by_its_name() -> None:
+    conf = {"StateSaveLocation": "/tmp/x", "SlurmdSpoolDir": "relative", "SlurmdLogFile": "/etc/x"}
+    keys = [f"slurm_conf.{name}" for name in ("StateSaveLocation", "SlurmdSpoolDir")]
+    relative, log = problems(slurm_conf=conf, taken_over=keys)
+    assert relative.startswith("x.cluster.yml: slurm_conf.SlurmdSpoolDir: found 'relative', allowed: an absolute path")
+    assert log.startswith("x.cluster.yml: slurm_conf.SlurmdLogFile: found '/etc/x', which the system needs, allowed: ")
+
+
 # -- two uses --------------------------------------------------------------------------------------------------------
 
 USES: dict[str, Any] = {

@@ -66,13 +66,17 @@ def test_two_nodes_at_one_address() -> None:
             "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=localhost\nAccountingStoragePort=6817",
             "AccountingStoragePort: found '6817' on n1, where SlurmctldPort is 6817",
         ),
-        # Every host has sshd, and srun can take any port of its range on any host.
         ("SlurmdPort=22", "SlurmdPort: found '22' on 10.0.0.1, where ssh is 22"),
-        ("SrunPortRange=6800-6817", "SrunPortRange: found '6800-6817' on n1, where SlurmctldPort is 6817"),
     ],
 )
 def test_daemons_of_a_host_with_one_port(lines: str, what: str) -> None:
     assert refused(f"SlurmctldHost=n1\n{lines}\n{NODES}") == f"slurm.conf: {what}, allowed: another port"
+
+
+def test_srun_can_take_any_port_of_its_range_on_any_host() -> None:
+    """Daemons start with it, as on a cluster that is taken over."""
+    what = "found '6800-6817' on n1, where SlurmctldPort is 6817, allowed: another port"
+    assert ignored(f"SlurmctldHost=n1\nSrunPortRange=6800-6817\n{NODES}") == f"slurm.conf: SrunPortRange: {what}"
 
 
 def test_daemons_of_different_hosts_may_have_one_port() -> None:

@@ -217,6 +217,20 @@ def test_old_names_of_variables_warn_and_later_are_refused(monkeypatch: pytest.M
     assert line.endswith("rolling_size: unknown variable since 0.2.0, did you mean 'rolling_batch'?")
 
 
+def test_a_value_with_which_a_cluster_was_taken_over_is_a_warning() -> None:
+    conf = {"StateSaveLocation": "/tmp/slurm", "SlurmdSpoolDir": "/etc/slurm/d"}
+    taken_over = ["slurm_conf.StateSaveLocation"]
+    host = head(slurm_conf=conf, slurm_taken_over=taken_over)
+    (error,) = preflight.variable_errors(host)
+    assert error.startswith("slurm_conf.SlurmdSpoolDir: found '/etc/slurm/d', which the system needs, allowed: another")
+    (warning,) = preflight.warnings(host.set(slurm_conf={"StateSaveLocation": "/tmp/slurm"}))
+    assert warning == (
+        "slurm_conf.StateSaveLocation: found '/tmp/slurm', which all programs of a host have, and which is emptied; a "
+        "new cluster would have another directory such as /shared/slurm. It stays, since the cluster was taken over "
+        "with it (taken_over; docs/admin/adopt.md)."
+    )
+
+
 def test_warnings_about_storage_backups_and_scripts_follow() -> None:
     people = {"groups": [], "users": [{"name": "ann", "state": "present", "home": "/home/ann"}]}
     found = preflight.warnings(

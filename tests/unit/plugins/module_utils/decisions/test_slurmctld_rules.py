@@ -257,6 +257,12 @@ def test_a_directory_that_slurm_cannot_use_is_refused() -> None:
     assert objection.endswith("which slurm cannot use on n1: Stale file handle")
 
 
+def test_a_state_directory_of_others_gets_no_owner() -> None:
+    host = cluster()["head"]
+    for path, made in (("/shared/slurm", True), ("/var/spool", True), ("/tmp", False), ("/srv/../tmp", False)):
+        assert state_directory.is_made(host.set(slurm_conf={"StateSaveLocation": path})) == made
+
+
 def test_what_was_not_confirmed_is_reported() -> None:
     assert state_directory.unconfirmed_message(two()["head"]) == ""
     host = two(ansible_play_hosts=["head"], ansible_check_mode=True)["head"]
