@@ -9,6 +9,7 @@ cat >>/etc/hosts <<'HOSTS'
 10.213.7.246 ad-w1
 10.213.7.247 ad-ctl2
 10.213.7.248 cloud01 cloud02
+10.213.7.249 ad-one
 HOSTS
 run() { # run UNIT...
   systemctl unmask "$@" >/dev/null 2>&1 || true

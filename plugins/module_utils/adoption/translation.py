@@ -99,7 +99,7 @@ def adopt(files: Files, defaults: Mapping[str, Iterable[str]], version: str) -> 
     problems, kept = _check(cluster)
     _comment_on_kept(source, kept)
     _comment_on_spool(source, conf, kept)
-    cluster["taken_over"] = [key for key in schema.TAKEN_OVER if key in kept]
+    cluster["taken_over"] = [*kept]
     needed = ("plugin", "name", "controllers", "nodes", "partitions")
     cluster = {key: value for key, value in cluster.items() if value or key in needed}
     return Adoption(cluster, merge_comments(source.comments), unset, problems)
@@ -113,7 +113,8 @@ def _check(cluster: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
         load(Document("the cluster file", {**cluster, "taken_over": [*schema.TAKEN_OVER]}), warnings=kept)
     except ModelError as error:
         problems = error.problems
-    return problems, dict(reversed(kept))
+    first = dict(reversed(kept))
+    return problems, {key: first[key] for key in schema.TAKEN_OVER if key in first}
 
 
 def _comment_on_kept(source: ClusterFiles, kept: Mapping[str, str]) -> None:

@@ -1,9 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two clusters that were made by hand are taken over while jobs run, and are given back.
+"""Three clusters that were made by hand are taken over while jobs run, and two are given back.
 
-The second one has two controllers, and its node fetches the files from them.
+The second one has two controllers, and its node fetches the files from them. The third one has one host, with values
+that a new cluster could not have.
 
 The tests run in their order. The GPUs are stand-ins: device nodes of character devices.
 """
@@ -24,6 +25,7 @@ from lab import Lab, Run
 
 COPIED = ("ad-head", "ad-n1", "ad-n2")
 FETCHED = ("ad-ctl", "ad-ctl2", "ad-w1")
+ONE = ("ad-one",)
 BOTH = "Slurmctld(primary) at ad-ctl is UP\nSlurmctld(backup) at ad-ctl2 is UP"
 DAEMONS = ("munge", "slurmctld", "slurmd", "slurmdbd")
 
@@ -108,6 +110,12 @@ def fetched(found_on_controllers: dict[str, str], tmp_path_factory: pytest.TempP
     """The cluster with two controllers, whose node fetches its files."""
     assert {*found_on_controllers} == {*FETCHED[:2]}
     return adopted(FETCHED, tmp_path_factory.mktemp("fetched"), "two")
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The cluster of one host."""
+    return adopted(ONE, tmp_path_factory.mktemp("one"), "one")
 
 
 def adopt(hosts: tuple[str, ...], directory: Path, *arguments: str) -> Run:
@@ -442,6 +450,40 @@ def test_two_controllers_are_given_back(fetched: Lab, found_on_controllers: dict
     for host in FETCHED[:2]:
         fetched.command(host, "systemctl restart slurmctld")
         fetched.wait_for("ad-w1", "timeout 60 scontrol ping", BOTH, 120)
+
+
+KEPT = {
+    "slurm_conf.StateSaveLocation": "slurm.conf:6: StateSaveLocation: kept: found '/tmp/one', which all programs of",
+    "slurm_conf.SlurmdSpoolDir": "slurm.conf:7: SlurmdSpoolDir: kept: found '/tmp/one', which all programs of ",
+    "slurm_conf.SlurmdLogFile": "slurm.conf:9: SlurmdLogFile: kept: found '/var/log/../log/slurm/slurmd.log'; a new ",
+    "slurm_conf.SrunPortRange": "slurm.conf:11: SrunPortRange: kept: found '6800-9000' on ad-one, where Slurmctld",
+    "nodes.address": "slurm.conf:17: NodeAddr: kept: found 'fd00::6', an IPv6 address; a new cluster would have IPv4 ",
+}
+STATE = "stat --format='%U %a' /tmp/one; test -s /tmp/one/job_state; test -s /tmp/one/cred_state"
+
+
+def test_values_that_a_new_cluster_could_not_have_stay(one: Lab) -> None:
+    """State and spool in one directory of /tmp, on a controller that is a node. No job ends, and nothing is moved."""
+    assert one.cluster["taken_over"] == [*KEPT]
+    for comment in KEPT.values():
+        assert f"# {comment}" in one.inventory.read_text()
+    job = start_job(one, "ad-one", "root", "", 400)
+    before, shown, state = started(ONE), in_force(one), one.script("ad-one", f"set -eu; {STATE}", b"")
+    assert state == b"slurm 711\n"
+    run = one.playbook("site")
+    assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
+    assert (started(ONE), in_force(one)) == (before, shown)
+    for key in KEPT:
+        assert f"{key}: found " in run.output
+    one.inventory.write_text(one.inventory.read_text().replace('unmanaged: "ad-one,ad-six"', "unmanaged: ad-six"))
+    taken = one.playbook("site")
+    assert (taken.rc, taken.failed) == (0, {}), taken.output[-3000:]
+    assert {daemon for daemon, start in started(ONE).items() if start != before[daemon]} == {"ad-one slurmd"}
+    assert one.script("ad-one", f"set -eu; {STATE}", b"") == state
+    assert "JobState=RUNNING" in one.command("ad-one", f"scontrol show job {job}")
+    again = one.playbook("site")
+    assert (again.rc, again.failed, again.changed) == (0, {}, {})
+    one.command("ad-one", f"scancel {job}")
 
 
 def test_the_commands_of_the_handbook_run_as_they_stand(found: dict[str, str], tmp_path: Path) -> None:
