@@ -91,7 +91,7 @@ def _comment_on_old_keys(source: ClusterFiles, settings: _Settings) -> None:
 
 
 def _check_name(settings: _Settings, hosts: Sequence[str]) -> str:
-    """The name of the cluster. Raises SourceError if it is wrong, or if there is no controller."""
+    """The name of the cluster. Raises SourceError if it is wrong, for no controller, and for one of several hosts."""
     line, text = settings["clustername"][-1] if "clustername" in settings else ("slurm.conf", "")
     name, problems = text.lower(), []
     try:
