@@ -358,13 +358,19 @@ def has_report(host: RunHost) -> bool:
 
 
 def first_nodes(host: RunHost) -> list[str]:
-    """The nodes that start slurmd with a change before all others: the first of each kind that this run has reached."""
+    """The nodes that start slurmd with a change before all others: the first of each kind that this run has reached.
+
+    Not one that this run has refused for its own files: it stays as it is.
+    """
     nodes = {*host.members("slurm_compute")}
     kinds = (expand(kind) for kind in (host.get("__slurmctld_config") or {}).get("unproven") or [])
-    firsts = (
-        next((name for name in kind if name in nodes and host.of(name).answer() is not None), None) for kind in kinds
-    )
+    firsts = (next((name for name in kind if name in nodes and _can_be_first(host.of(name))), None) for kind in kinds)
     return [name for name in firsts if name is not None]
+
+
+def _can_be_first(node: RunHost) -> bool:
+    """Whether this run has reached a node, and has not refused to take it over."""
+    return node.answer() is not None and not (node.get("__slurmctld_own_accepted") or {}).get("failed")
 
 
 def first_nodes_result(host: RunHost) -> FirstNodes:

@@ -233,6 +233,17 @@ def test_the_first_node_of_each_kind_that_was_reached_tries_a_change() -> None:
     assert slurmctld.first_nodes(hosts["head"]) == ["n2"]
 
 
+def test_a_node_that_is_refused_for_its_own_files_tries_no_change() -> None:
+    """It would be taken for a lost one, which ends the run of all others."""
+    hosts = cluster()
+    hosts["n1"].set(__slurmctld_own_accepted={"failed": True})
+    hosts["n2"].set(__slurmctld_own_accepted={"changed": False})
+    hosts["head"].set(__slurmctld_config={"unproven": ["n[1-2]"]})
+    assert slurmctld.first_nodes(hosts["head"]) == ["n2"]
+    hosts["n2"].set(__slurmctld_own_accepted={"failed": True})
+    assert slurmctld.first_nodes(hosts["head"]) == []
+
+
 def test_all_nodes_get_their_previous_settings_if_the_change_fails_on_one() -> None:
     hosts = cluster(groups={**GROUPS, "slurm_needs_first_nodes": ["n1", "n2"]})
     assert slurmctld.first_nodes_result(hosts["head"]) == slurmctld.FirstNodes([], failed=False, lost="n[1-2]")
