@@ -187,6 +187,14 @@ def test_use_of_a_release(collected: Collect, release: str) -> None:
     ]
 
 
+def test_the_user_of_the_own_jobs_is_no_user_of_the_cluster(collected: Collect) -> None:
+    """The sums of days are those of sreport, with all users."""
+    tracked = config("24.11", AccountingStorageType="accounting_storage/slurmdbd", AccountingStorageTRES="cpu,gres/gpu")
+    usage = collected("24.11", settings={"job_user": "bob"}, config=tracked)["usage"]
+    assert [row["user"] for row in usage["users"]] == ["alice"]
+    assert usage["days"][0]["cpu_hours"] == 10.0
+
+
 def test_gpu_hours_are_unknown_where_slurm_does_not_account_for_gpus(collected: Collect) -> None:
     plain = config("24.11", AccountingStorageType="accounting_storage/slurmdbd", AccountingStorageTRES="cpu,mem")
     data = collected("24.11", config=plain)

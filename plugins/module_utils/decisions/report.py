@@ -17,6 +17,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import ip_version
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nginx
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR, SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
@@ -164,7 +165,7 @@ def directories(_host: RunHost) -> list[dict[str, str]]:
 
 def files(host: RunHost) -> list[File]:
     """The timer, its service, and the program, of which the timer loads none."""
-    known = {**settings(host.name), "interval": MINUTES * 60}
+    known = {**settings(host, host.name), "interval": MINUTES * 60}
     own = {"pages": PAGES, "state": STATE, "program": PROGRAM, "group": nginx.GROUP}
     others: list[File] = [
         {"path": f"{UNITS}/slurm-report.service", "content": host.text(ROLE, "service.j2", **own)},
@@ -206,9 +207,9 @@ def program() -> str:
     )
 
 
-def settings(name: str) -> dict[str, Any]:
-    """What the program knows: doctor's words, and the name of its host."""
-    return {"causes": reason_table(), "host": name}
+def settings(host: RunHost, name: str) -> dict[str, Any]:
+    """What the program knows: doctor's words, the name of its host, and the user of the collection's jobs."""
+    return {"causes": reason_table(), "host": name, "job_user": profile(host).job_user}
 
 
 # -- nginx ------------------------------------------------------------------------------------------------------------

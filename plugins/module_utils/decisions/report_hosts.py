@@ -286,7 +286,7 @@ def collector(_host: RunHost) -> str:
 
 def settings(host: RunHost) -> str:
     """Its settings, as an argument."""
-    return json.dumps(report.settings(serving(host)))
+    return json.dumps(report.settings(host, serving(host)))
 
 
 def collected(host: RunHost, made: str) -> str:

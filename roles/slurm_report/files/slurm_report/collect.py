@@ -31,7 +31,7 @@ VERSION = 1
 """Of the form of the data."""
 
 SETTINGS = Path("/etc/gpucluster-slurm/report.json")
-"""What the role knows: doctor's words, the name of the host."""
+"""What the role knows: doctor's words, the name of the host, the user of the collection's jobs."""
 
 STATE = Path("/var/lib/gpucluster-slurm/report")
 """What report.yml and the roles validate and accept have left, and the use of whole days."""
@@ -651,6 +651,7 @@ class Collection:
             "users": [
                 {"account": key[0], "user": key[1], **with_idle(row, idle, key), "fairshare": shares.get(key)}
                 for key, row in sorted(users.items())
+                if key[1] != self.settings.get("job_user")
             ],
         }
 
@@ -717,7 +718,8 @@ def collect(settings: Mapping[str, Any], hosts: Path | None = None, commands: Co
 
     Args:
         settings: those of the role: `causes` (doctor's words), `host` (the name of this host in the inventory),
-            `interval` (seconds between two pages), `keep` (whether the use is kept in a file).
+            `job_user` (whose jobs are no work of users, and are left out of their table), `interval` (seconds between
+            two pages), `keep` (whether the use is kept in a file).
         hosts: the file that report.yml has left.
         commands: how commands are run.
     """

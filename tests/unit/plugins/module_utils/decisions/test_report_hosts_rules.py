@@ -221,6 +221,9 @@ def test_the_controller_that_serves_is_asked() -> None:
     hosts["login"].say(serving_controller="login")
     assert report_hosts.serving(hosts["n1"]) == "login"
     assert json.loads(report_hosts.settings(hosts["n1"]))["host"] == "login"
+    assert json.loads(report_hosts.settings(hosts["n1"]))["job_user"] == "root"
+    strict = run(slurm_profile="strict")
+    assert json.loads(report_hosts.settings(strict["n1"]))["job_user"] == "slurm-check"
 
 
 def test_the_program_is_the_file_of_the_role() -> None:
