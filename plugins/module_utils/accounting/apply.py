@@ -103,14 +103,16 @@ def apply_policy(
         "table": table(changes),
         "kept": kept_lines({**kept, **in_other_clusters(unwanted, others), **settings}),
         "registered": sacctmgr.cluster in state.clusters,
-        "refused": _refused(sacctmgr, after_changes(state, wanted, unwanted), enforced) if enforced else [],
+        "refused": _refused(sacctmgr, state, after_changes(state, wanted, unwanted), enforced) if enforced else [],
     }
 
 
-def _refused(sacctmgr: Sacctmgr, entities: Mapping[Entity, Settings], enforced: Configuration) -> list[str]:
+def _refused(
+    sacctmgr: Sacctmgr, state: State, entities: Mapping[Entity, Settings], enforced: Configuration
+) -> list[str]:
     """Who submits jobs now that slurmctld would refuse."""
     enforce = enforced.settings.get(("slurm.conf", "accountingstorageenforce"), ("", ""))[1].split(",")
-    return find_refused(entities, enforce, enforced.partitions, sacctmgr.queued_jobs())
+    return find_refused(state.entities, entities, enforce, enforced.partitions, sacctmgr.queued_jobs())
 
 
 def _kept_settings(state: State, wanted: Wanted, cluster: str) -> dict[Entity, str]:

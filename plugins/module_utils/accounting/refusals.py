@@ -155,11 +155,16 @@ def _refused_default(allowed: Sequence[str], default: str) -> str:
 
 
 def find_refused(
-    entities: Mapping[Entity, Settings], enforce: Collection[str], partitions: Partitions, jobs: Sequence[QueuedJob]
+    before: Mapping[Entity, Settings],
+    entities: Mapping[Entity, Settings],
+    enforce: Collection[str],
+    partitions: Partitions,
+    jobs: Sequence[QueuedJob],
 ) -> list[str]:
     """Whose jobs slurmctld would refuse, by jobs that have not ended, with the reason.
 
     Args:
+        before: the accounts, users and QOS before the change.
         entities: the accounts, users and QOS after the change.
         enforce: the words of AccountingStorageEnforce after it.
         partitions: their parameters after it.
@@ -169,17 +174,33 @@ def find_refused(
     rules = {name: {key.lower(): names_in(value) for key, value in pairs} for name, pairs in partitions.items()}
     numbers: dict[str, list[str]] = {}
     for job in jobs:
-        if job.user != ROOT and (reason := _reason(associations, words, rules.get(job.partition, {}), job)):
+        rule = rules.get(job.partition, {})
+        if job.user != ROOT and (reason := _reason(associations, words, rule, job)):
+            old, new = (_default_account(found, job.user) for found in (before, entities))
+            moves = job.account == old != new and reason.startswith("partition ")
+            if moves and not _reason(associations, words, rule, job._replace(account=new)):
+                reason = _BETWEEN.format(user=job.user, old=old, new=new, partition=job.partition)
             numbers.setdefault(reason, []).append(job.number)
     return [f"{reason} (now: job {fold(found)})" for reason, found in numbers.items()]
+
+
+_BETWEEN = (
+    "user {user}: DefaultAccount changes from {old} to {new}, and partition {partition} will not allow {old}, so jobs "
+    "without an account are refused until the policy is changed, seconds after slurm.conf. To refuse nobody, let the "
+    "partition allow both in this run, and {new} alone in the next"
+)
+"""The policy changes after slurm.conf, and neither the account before nor the one after it is allowed all the time."""
+
+
+def _default_account(entities: Mapping[Entity, Settings], user: str) -> str:
+    return entities.get(Entity("user", user), {}).get("DefaultAccount", "")
 
 
 def _reason(
     associations: _Associations, enforce: Collection[str], rules: Mapping[str, Sequence[str]], job: QueuedJob
 ) -> str:
     """Why slurmctld would refuse such a job; empty if it takes it."""
-    default = associations.entities.get(Entity("user", job.user), {}).get("DefaultAccount", "")
-    account = default if job.account in ("", "(null)") else job.account
+    account = _default_account(associations.entities, job.user) if job.account in ("", "(null)") else job.account
     place = associations.of_user(job.user, account, job.partition)
     if {*enforce} - _NOT_ASSOCIATIONS and place is None:
         return f"user {job.user}: has no association in account {account or '(none)'}"

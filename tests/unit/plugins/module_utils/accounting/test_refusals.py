@@ -141,7 +141,7 @@ def refused(enforce: str, partition: dict[str, str], *jobs: tuple[str, ...]) -> 
     """Whom slurm.conf would refuse, by these jobs: number, user, account, partition and QOS."""
     present = {**THERE, Entity("account", "deep"): {"Parent": "vision"}, Entity("association", "bob", "deep"): {}}
     given = [QueuedJob(*job) for job in jobs]
-    return refusals.find_refused(present, enforce.split(","), {"gpu": partition.items()}, given)
+    return refusals.find_refused(present, present, enforce.split(","), {"gpu": partition.items()}, given)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,27 @@ def test_who_submits_now_and_would_be_refused_is_named(
 )
 def test_who_may_submit_afterwards_is_not(enforce: str, partition: dict[str, str], job: tuple[str, ...]) -> None:
     assert refused(enforce, partition, job) == []
+
+
+@pytest.mark.parametrize(
+    ("partition", "account", "text"),
+    [
+        ({"AllowAccounts": "deep"}, "vision", "To refuse nobody, let the partition allow both in this run, and deep"),
+        ({"DenyAccounts": "vision"}, "vision", "To refuse nobody"),
+        ({"AllowAccounts": "other"}, "vision", "AllowAccounts lacks vision"),
+        ({"AllowAccounts": "deep"}, "lang", "AllowAccounts lacks lang"),
+    ],
+)
+def test_an_account_that_is_not_allowed_any_more_before_the_default_changes(
+    partition: dict[str, str], account: str, text: str
+) -> None:
+    places = {Entity("association", "alice", name): {} for name in ("vision", "deep", "lang")}
+    before, after = (
+        {**THERE, **places, Entity("user", "alice"): {"DefaultAccount": name}} for name in ("vision", "deep")
+    )
+    jobs = [QueuedJob("7", "alice", account, "gpu", "normal")]
+    (line,) = refusals.find_refused(before, after, ["associations"], {"gpu": partition.items()}, jobs)
+    assert text in line
 
 
 def test_the_jobs_of_a_user_are_one_line() -> None:
