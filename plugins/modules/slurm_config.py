@@ -23,10 +23,13 @@ description:
   - B(Refuses) changes that would end jobs, unless O(end_jobs) allows them. While slurmctld does not answer, changes
     that could end jobs are refused as well.
   - B(Applies) the files. Either all files are written, or none. Then slurmctld is reconfigured or restarted, as the
-    changes need.
+    changes need. If slurmdbd does not know the cluster, since its database is new, slurmctld takes the number that
+    slurmdbd gives the cluster instead of the one in C(StateSaveLocation), with which it would end, and is restarted
+    also without a change.
   - B(Verifies) that slurmctld answers, that the parameters, nodes and partitions in force are those of the files
-    (except values that already differed before), and that every node that was up and whose slurmd accepted connections
-    is up again within O(patience).
+    (except values that already differed before), and that every node that was up and whose slurmd served connections
+    is up again within O(patience). A node that has stopped to answer before the change is not waited for, and gets the
+    files when it returns. One that stops during it is like one that does not start with the files.
   - It does not restart daemons on other hosts. It does not wait for nodes that slurmctld can reach only after their
     slurmd has been restarted, as after a change of SlurmdPort. A change of RV(read_at_start) shows that slurmd must be
     restarted.
@@ -333,6 +336,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     ConfigError,
     Daemon,
     NotYetError,
+    advice,
     controllers,
     slurm_user,
     state_directory,
@@ -591,7 +595,8 @@ def apply(daemon: Daemon, plan: Plan, action: str) -> tuple[list[str], list[str]
             raise ConfigError(f"{error}. It is left running with the new files; see its log", put_back=False) from None
         outcome = roll_back(daemon, plan, action)
         daemon.resume(old, before)
-        raise ConfigError(f"{error}\n{outcome}", put_back=outcome == ROLLED_BACK) from None
+        message = f"{error}{advice(str(error), new)}\n{outcome}"
+        raise ConfigError(message, put_back=outcome == ROLLED_BACK) from None
     return sorted(before.nodes), messages
 
 
@@ -804,6 +809,8 @@ def configure(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
     # The daemons have read files of the same meaning.
     taken_over = not same and present.foreign and not plan.steps and daemon.active()
     action = "" if same or taken_over else choose_action(daemon, present.configuration, plan.steps)
+    if not action and daemon.active() and daemon.is_unregistered(plan.new):
+        action, result["changed"] = "restart", True
     result["actions"] = [action] if action else []
     if module.check_mode:
         return result

@@ -52,8 +52,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import (
     address_of,
     connection_error,
+    is_served,
     listener,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import StateDirectoryError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import (
     TrialError,
     errors_in,
@@ -81,6 +83,17 @@ UNIT_SECONDS = 300
 
 UNANSWERED = re.compile(r"no answer in|timed out|Unable to contact slurm controller|Zero Bytes were transmitted")
 """Errors of scontrol if slurmctld does not answer (src/common/slurm_errno.c)."""
+
+CLUSTER_NAME = "clustername"
+"""The file of StateSaveLocation with the name of the cluster, and its number behind a line: `people|2981`."""
+
+OTHER_NUMBER = (
+    "slurmdbd has another number for the cluster than the state in {directory}. If its database is new, since the "
+    "former one is lost: restore that from a backup (gpucluster.slurm.restore); without a backup, remove | and the "
+    "number from {directory}/clustername, keep the name, and run again. That loses no job. If the database belongs to "
+    "another cluster, correct AccountingStorageHost"
+)
+"""The way on after `CLUSTER ID MISMATCH`. slurmctld says to remove the file, which has the name of the cluster too."""
 
 IS_ACTIVE = {0: True, 3: False, 4: False}
 """What the exit status of `systemctl is-active` means (systemctl(1)). With another one it had no answer."""
@@ -266,6 +279,10 @@ class Daemon:
 
         Raises ConfigError if not.
         """
+
+    def is_unregistered(self, _configuration: Configuration) -> bool:
+        """Whether slurmdbd answers and does not know the cluster, which registers when the daemon starts."""
+        return False
 
     def check_others(self, configuration: Configuration, plan: Sequence[Step]) -> None:
         """Check that the daemons of other hosts that it needs answer. Raises ConfigError if not."""
@@ -472,6 +489,19 @@ class Slurmctld(Daemon):
         except TrialError as error:
             raise ConfigError(str(error)) from None
 
+    def act(self, action: str, configuration: Configuration) -> None:
+        if self.is_unregistered(configuration):
+            renew_number(configuration)
+        super().act(action, configuration)
+
+    def is_unregistered(self, configuration: Configuration) -> bool:
+        if not _setting(configuration, "accountingstoragetype", "").lower().endswith("/slurmdbd"):
+            return False
+        command = ["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster"]
+        answer = run(command, seconds=10)
+        name = _setting(configuration, "clustername", "").lower()
+        return not answer.status and name not in answer.output.split()
+
     def check_others(self, configuration: Configuration, plan: Sequence[Step]) -> None:
         settings = {
             key: value for (file, key), (_name, value) in configuration.settings.items() if file == "slurm.conf"
@@ -618,6 +648,28 @@ def connection_address(host: str) -> str:
     return address.rstrip(")") or name
 
 
+def advice(message: str, configuration: Configuration) -> str:
+    """The way on after an error, on a line of its own; empty where the message says enough."""
+    mismatch = "CLUSTER ID MISMATCH" in message
+    return f"\n{OTHER_NUMBER.format(directory=state_directory(configuration))}" if mismatch else ""
+
+
+def renew_number(configuration: Configuration) -> None:
+    """Let slurmctld take the number that slurmdbd gives the cluster, by removing that of its state.
+
+    slurmdbd gives a cluster that it does not know a number by chance, and slurmctld ends where its state has another
+    one. Jobs are not known by it (`_verify_clustername` and `ctld_assoc_mgr_init` in `src/slurmctld/controller.c`).
+    Raises ConfigError.
+    """
+    directory, user = state_directory(configuration), slurm_user(configuration)
+    name, line, _number = succession.read_state_file(directory, CLUSTER_NAME, user).decode().partition("|")
+    try:
+        if line:
+            succession.write_state_file(directory, CLUSTER_NAME, user, name)
+    except StateDirectoryError as error:
+        raise ConfigError(f"{directory}/{CLUSTER_NAME}: {error}") from None
+
+
 def controllers(configuration: Configuration) -> list[str]:
     """The controllers that files name, in their order, without their domains."""
     return [short_name(host) for host in _setting(configuration, "slurmctldhost", "").split()]
@@ -657,14 +709,14 @@ def is_refused(state: str, reason: str) -> bool:
 
 
 def reachable(configuration: Configuration, nodes: Iterable[str]) -> set[str]:
-    """The nodes whose slurmd takes connections: Slurm misses one that is dead only after SlurmdTimeout."""
+    """The nodes whose slurmd serves connections: Slurm misses one that is dead or hangs only after SlurmdTimeout."""
     names = list(nodes)
     port = configuration.settings.get(("slurm.conf", "slurmdport"), ("", "6818"))[1]
 
     def answers(node: str) -> bool:
         settings = {key.lower(): value for key, value in configuration.nodes.get(node, ())}
         address = settings.get("nodeaddr") or settings.get("nodehostname") or node
-        return not connection_error(address, settings.get("port", port), 2)
+        return is_served(address, settings.get("port", port), 2)
 
     with ThreadPoolExecutor(64) as pool:
         return {name for name, found in zip(names, pool.map(answers, names)) if found}

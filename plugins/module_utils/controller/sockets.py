@@ -30,6 +30,19 @@ def connection_error(host: str, port: int | str, seconds: float) -> str:
         return str(getattr(error, "strerror", "") or error or type(error).__name__)
 
 
+def is_served(host: str, port: int | str, seconds: float) -> bool:
+    """Whether a process takes and ends connections to a port: the kernel of a host that hangs takes them as well."""
+    try:
+        with socket.create_connection((host, int(port)), timeout=seconds) as connection:
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(1)
+    except ConnectionResetError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
+
+
 class Socket(NamedTuple):
     """A socket that listens."""
 

@@ -131,9 +131,15 @@ def text_before_policy(host: RunHost) -> str:
     The policy adds these to slurmdbd before it, and the rest of its changes after it.
     """
     unchanged = KEPT_CONF in host.facts["files"] and not configuration_changes(host)
-    if unchanged or not (host["slurm_database"] and slurm_accounting.is_applied(host)):
+    if (unchanged and not has_new_database(host)) or not (host["slurm_database"] and slurm_accounting.is_applied(host)):
         return slurm_conf_values.text_with_qos(host)
     return slurm_conf_values.text(host)
+
+
+def has_new_database(host: RunHost) -> bool:
+    """Whether this run has made the database, so that it knows neither the cluster nor its users."""
+    made = host.of(host["slurm_database"]).get("__slurmdbd_database") if host["slurm_database"] else None
+    return bool(made and made.get("changed"))
 
 
 def registers_first(host: RunHost) -> bool:

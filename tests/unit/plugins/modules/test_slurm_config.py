@@ -40,6 +40,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     NotYetError,
     Slurmctld,
     Slurmdbd,
+    advice,
     check_database,
     check_state,
     placement,
@@ -120,6 +121,37 @@ def test_a_controller_answers_when_it_is_the_one_that_serves(
     assert daemon.answers(configuration) is answers
     # A second controller that is restarted waits for the first one, for SlurmctldTimeout seconds.
     assert takeover(configuration) == (240 if host == "login1" else 0)
+
+
+@pytest.mark.parametrize(
+    ("storage", "answer", "number"),
+    [
+        ("slurmdbd", "echo other", ""),
+        ("slurmdbd", "true", ""),
+        ("slurmdbd", "echo lab", "|2981"),
+        ("slurmdbd", "exit 1", "|2981"),
+        ("none", "exit 1", "|2981"),
+    ],
+)
+def test_slurmctld_takes_the_number_of_a_slurmdbd_that_does_not_know_the_cluster(
+    stand_in: StandIn, tmp_path: Path, storage: str, answer: str, number: str
+) -> None:
+    stand_in("sacctmgr", answer)
+    stand_in("systemctl", "exit 1")
+    (tmp_path / "clustername").write_text("lab|2981")
+    text = f"ClusterName=Lab\nStateSaveLocation={tmp_path}\nSlurmUser={getpass.getuser()}\n"
+    configuration = read({"slurm.conf": f"{text}AccountingStorageType=accounting_storage/{storage}\n"})
+    module: Any = SimpleNamespace(params={"directory": "/etc/slurm", "patience": 1}, check_mode=True)
+    with pytest.raises(ConfigError, match="systemctl restart slurmctld failed"):
+        Slurmctld(module).act("restart", configuration)
+    assert (tmp_path / "clustername").read_text() == f"lab{number}"
+
+
+def test_the_advice_of_slurmctld_for_a_lost_database_is_completed() -> None:
+    configuration = read({"slurm.conf": "StateSaveLocation=/var/lib/state\n"})
+    said = advice("slurmctld: fatal: CLUSTER ID MISMATCH.", configuration)
+    assert "remove | and the number from /var/lib/state/clustername" in said
+    assert advice("slurmctld: fatal: no such file", configuration) == ""
 
 
 def test_jobs_that_nobody_tells_of_count_as_running(tmp_path: Path) -> None:
@@ -594,7 +626,10 @@ class Running(Recorded):
     def jobs(self) -> list[Any]:
         return []
 
-    reconfigures, host = True, None
+    def is_unregistered(self, _configuration: Configuration) -> bool:
+        return self.new_database
+
+    reconfigures, host, new_database = True, None, False
 
 
 @pytest.fixture
@@ -637,6 +672,13 @@ def test_a_change_that_restarts_slurmd_is_unproven_until_nodes_have_started_with
     assert not proven["changed"]
     assert apply_conf(AFTER)["unproven"] == []
     assert apply_conf(f"KillWait=9\n{AFTER}")["unproven"] == []
+
+
+def test_a_slurmctld_registers_in_a_new_database_by_a_restart(apply_conf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply_conf(BEFORE)
+    assert (apply_conf(BEFORE)["changed"], apply_conf(BEFORE)["actions"]) == (False, [])
+    monkeypatch.setattr(Running, "new_database", True)
+    assert (apply_conf(BEFORE)["changed"], apply_conf(BEFORE)["actions"]) == (True, ["restart"])
 
 
 def test_the_same_settings_written_otherwise_are_only_written(tmp_path: Path, apply_conf: Any) -> None:

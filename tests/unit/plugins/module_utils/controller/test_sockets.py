@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import (
     Socket,
     address_of,
+    is_served,
     listener,
     listening,
 )
@@ -41,6 +44,25 @@ def test_sockets_that_listen() -> None:
         Socket("fe80::5254:56ff:fe02:304", 6819, "27005"),
     ]
     assert [*listening("")] == []
+
+
+@pytest.mark.parametrize("end", ["close", "reset", "speak", "nothing"])
+def test_a_kernel_that_takes_connections_for_a_process_that_hangs(end: str) -> None:
+    def serve() -> None:
+        connection, _address = server.accept()
+        if end == "reset":
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if end == "speak":
+            connection.send(b"no")
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if end != "nothing":
+            threading.Thread(target=serve, daemon=True).start()
+        assert is_served("127.0.0.1", port, 0.5) is (end != "nothing")
+    assert not is_served("127.0.0.1", port, 0.5)
+    assert not is_served("127.0.0.1", "none", 0.5)
 
 
 def test_this_process_listens_and_another_one_does_not() -> None:

@@ -414,6 +414,9 @@ def test_while_slurm_conf_stays_the_database_is_not_asked() -> None:
     host = cluster(slurm_accounting_accounts=[{"name": "science"}])["head"]
     host.say(files={KEPT_CONF: "1", KEPT_LIST: slurm_files.checksum(slurm_files.listed(slurm_files.files(host)))})
     assert slurmctld.text_before_policy(host) == ""
+    assert slurmctld.text_before_policy(host.set(__slurmdbd_database={"changed": False})) == ""
+    assert slurmctld.text_before_policy(host.set(__slurmdbd_database={"changed": True}))
+    host.set(__slurmdbd_database={})
     assert slurmctld.text_before_policy(host.set(slurm_conf={"KillWait": 9}))
 
 
