@@ -195,7 +195,9 @@ def test_who_may_submit_afterwards_is_not(enforce: str, partition: dict[str, str
 def test_an_account_that_is_not_allowed_any_more_before_the_default_changes(
     partition: dict[str, str], account: str, text: str
 ) -> None:
-    places = {Entity("association", "alice", name): {} for name in ("vision", "deep", "lang")}
+    places: dict[Entity, dict[str, str]] = {
+        Entity("association", "alice", name): {} for name in ("vision", "deep", "lang")
+    }
     before, after = (
         {**THERE, **places, Entity("user", "alice"): {"DefaultAccount": name}} for name in ("vision", "deep")
     )
