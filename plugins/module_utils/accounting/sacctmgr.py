@@ -247,6 +247,13 @@ _UNREACHED = re.compile(r"failed to open persistent connection to host:(\S+:\d+)
 # -- the command -----------------------------------------------------------------------------------------------------
 
 
+_NEW = (
+    ". It is new, and slurmctld has not registered its cluster there. Do not restart slurmctld, which would end if its "
+    "state has the number of a former database: run touch /etc/slurm/slurm.conf on its host, and then site.yml"
+)
+"""A run that ends after it has made the database. The touched file is compared, and slurm_config sees to the number."""
+
+
 class Sacctmgr:
     """sacctmgr on this host, for one cluster."""
 
@@ -262,7 +269,9 @@ class Sacctmgr:
             raise AccountingError(f"cluster: name one, the database has {known}")
         self.cluster = (self.clusters[0] if cluster is None else cluster).lower()
         if self.cluster not in self.clusters and not (new and NAME.fullmatch(self.cluster)):
-            raise AccountingError(f"cluster: found {cluster!r}, the database has {known}")
+            raise AccountingError(
+                f"cluster: found {cluster!r}, the database has {known}{'' if self.clusters else _NEW}"
+            )
 
     def _ask(self, command: Sequence[str]) -> str:
         """A command's answer. Raises AccountingError with its message, UnreachedError where nothing answered."""

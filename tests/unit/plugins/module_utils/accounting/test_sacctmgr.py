@@ -188,6 +188,9 @@ def test_a_misspelt_cluster_is_not_created(program: Path) -> None:
         Sacctmgr("lbb")
     with pytest.raises(AccountingError, match="cluster: found '', the database has lab"):
         Sacctmgr("", new=True)
+    program.write_text("#!/bin/sh\n")
+    with pytest.raises(AccountingError, match=r"found 'lab', the database has none\. It is new, .*touch /etc/slurm"):
+        Sacctmgr("lab")
 
 
 def test_a_long_list_of_names_is_shown_short() -> None:
