@@ -227,13 +227,12 @@ def _of_file(root: str, name: str, packages: _PackageFiles) -> Iterator[ImageFin
         return
     if not stat.S_ISREG(status.st_mode) or not status.st_size or name in SHADOW:
         return
+    # Checksums are faster than patterns. The large files of packages are libraries.
+    if packages.has(name) or (status.st_size > LARGEST and packages.checksums(name)):
+        return
     base = os.path.basename(name)
     kinds = {kind for pattern, kind in NAMES if fnmatch.fnmatchcase(base, pattern)}
-    # The large files of packages are libraries.
-    if not kinds and (status.st_size <= LARGEST or not packages.checksums(name)):
-        kinds = {*_of_content(path, name)}
-    if kinds and not packages.has(name):
-        yield from (ImageFinding(f"/{name}", kind) for kind in kinds)
+    yield from (ImageFinding(f"/{name}", kind) for kind in kinds or {*_of_content(path, name)})
 
 
 def _of_content(path: str, name: str) -> Iterator[str]:
