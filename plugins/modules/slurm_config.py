@@ -226,7 +226,7 @@ unproven:
   description:
     - Nodes that were up before a change after which slurmd must be restarted, a hostlist for each kind of node. Nodes
       of a kind have equal settings in slurm.conf, except for their addresses.
-    - Empty without such a change, after O(state=proven) and O(state=former), and in check mode.
+    - Empty without such a change, and after O(state=proven) and O(state=former).
   type: list
   elements: str
   returned: with O(daemon=slurmctld)
@@ -625,17 +625,28 @@ def roll_back(daemon: Daemon, plan: Plan, action: str) -> str:
 # -- the check on nodes ----------------------------------------------------------------------------------------------
 
 
-def add_unproven(result: ConfigResult, plan: Plan) -> None:
+def changes_start(daemon: Daemon, plan: Plan) -> bool:
+    """Whether slurmd starts with other settings than before. A first configuration has no nodes yet."""
+    if plan.at_start is None or daemon.conf not in plan.present.texts:
+        return False
+    return read_at_start(plan.present.configuration, "slurmd", plan.version) != plan.at_start
+
+
+def add_unproven(result: ConfigResult, plan: Plan, would_be: Collection[str] | None = None) -> None:
     """Add the nodes that were up before a change with which no slurmd has started yet, by their kind.
 
-    Files with which slurmd starts as before need no check. Those of slurmdbd have none.
+    Files with which slurmd starts as before need no check. Those of slurmdbd have none. would_be: in check mode, the
+    nodes that are up before a change with which slurmd has other settings.
     """
     if plan.at_start is None:
         return
     previous, nodes = kept_files.read_previous_files()
     if previous and read_at_start(read_if_possible(previous)[0], "slurmd", plan.version) == plan.at_start:
-        kept_files.remove_previous_files()
+        if would_be is None:
+            kept_files.remove_previous_files()
         nodes = []
+    elif not previous:
+        nodes = sorted(would_be or [])
     result["unproven"] = kinds(plan.new, nodes)
 
 
@@ -781,7 +792,7 @@ def resume_leaving(names: Collection[str]) -> str:
 
 def put_in_force(daemon: Daemon, plan: Plan, action: str, leaving: Collection[str] = ()) -> list[str]:
     """Put changed files in force, or restore those before. Returns messages; raises ConfigError."""
-    present, old = plan.present, plan.present.configuration
+    present = plan.present
     daemon.check_others(plan.new, plan.steps)
     if present.foreign:
         kept_files.keep_found(present.directory)
@@ -792,8 +803,7 @@ def put_in_force(daemon: Daemon, plan: Plan, action: str, leaving: Collection[st
         resumed = resume_leaving(leaving)
         raise ConfigError(f"{error}{resumed}", **error.result) from None
     messages += daemon.resume_corrected(plan.new, plan.steps, kept_files.find_program_time())
-    starts_as_before = plan.at_start is None or read_at_start(old, "slurmd", plan.version) == plan.at_start
-    if nodes and daemon.conf in present.texts and not starts_as_before:
+    if nodes and changes_start(daemon, plan):
         kept_files.keep_previous_files(present.texts, nodes)
     kept_files.keep_good_files(plan.wanted.texts, plan.at_start)
     return messages
@@ -813,6 +823,9 @@ def configure(module: AnsibleModule, daemon: Daemon) -> ConfigResult:
         action, result["changed"] = "restart", True
     result["actions"] = [action] if action else []
     if module.check_mode:
+        add_unproven(
+            result, plan, daemon.before(present.configuration).nodes if action and changes_start(daemon, plan) else ()
+        )
         return result
     if action:
         result["remarks"] += put_in_force(daemon, plan, action, expand(module.params.get("leaving") or ""))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
@@ -88,6 +89,12 @@ def _added(host: RunHost, key: str) -> list[Any]:
     """What stage controller has added, before slurm.conf; in check mode the policy shows it."""
     added = {} if host.check_mode else host.get("__slurmctld_additions") or {}
     return list(added.get(key) or [])
+
+
+def changes(host: RunHost, answer: Mapping[str, Any]) -> bool:
+    """Whether the module changes something. In check mode its plan has what stage controller has foretold as well."""
+    foretold = (host.get("__slurmctld_additions") or {}).get("plan") or [] if host.check_mode else []
+    return bool(answer.get("changed")) and any(change not in foretold for change in answer["plan"])
 
 
 def plan(host: RunHost) -> list[dict[str, Any]]:

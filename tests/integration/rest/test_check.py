@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a check of new keys foretells is what the run does, in each play on each host; likewise their removal."""
+"""What a check of keys foretells is what the run does, in each play on each host; likewise their removal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from lab import Lab, Run, with_cluster
 from new_keys import ACCOUNTING, VARIABLES, added_keys
 
 HEAD, LOGIN = "rest-ctl", "rest-login"
-KEYS = ("registry", "accounting", "backup", "mail", "monitoring", "report", "rest", "prologs", "epilogs", "private_tmp")
+SERVERS = (
+    *("registry", "accounting", "backup", "mail", "monitoring", "report", "rest", "prologs", "epilogs", "private_tmp"),
+)
+HOSTS = ("access", "firewall")
+SLURM = ("profile", "cgroup_conf", "slurm_files", "plugstack")
+DATABASE = {"mariadb_settings": {"max_connections": 211}, "slurmdbd_conf": {"PurgeJobAfter": "13months"}}
+"""Options of the database, which are variables of its roles."""
 
 
 def changes(run: Run) -> set[tuple[str, str]]:
@@ -27,21 +33,50 @@ def changes(run: Run) -> set[tuple[str, str]]:
 
 
 @pytest.fixture(name="clusters", scope="module")
-def with_and_without(lab: Lab) -> dict[str, dict[str, Any]]:
-    """The content of the cluster file with the keys, and without them."""
+def cluster_files(lab: Lab) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """The content of cluster files with keys that do not overlap, and without them, and further variables."""
     cluster = yaml.safe_load(lab.inventory.read_text())
     keys = added_keys(HEAD, LOGIN, HEAD)
     keys["accounting"] = {"accounting": {key: value for key, value in ACCOUNTING.items() if key != "users"}}
-    added = {name: value for key in KEYS for name, value in keys[key].items()}
-    more = {"users": [*cluster["users"], {"name": "zoe", "uid": 4100}], "slurm_conf": {"KillWait": 44}}
-    return {"with": {**cluster, **added, **more}, "without": cluster}
+    keys["access"]["access"] |= {"login_limits": {"TasksMax": 900}}
+    alice, bob = cluster["users"]
+    zoe = {"name": "zoe", "uid": 4100}
+
+    def added(names: tuple[str, ...], more: dict[str, Any]) -> dict[str, Any]:
+        return {**cluster, **{key: value for name in names for key, value in keys[name].items()}, **more}
+
+    servers = {"users": [alice, bob, zoe], "slurm_conf": {"KillWait": 44}}
+    people = {"users": [alice, {**bob, "state": "suspended"}, {**zoe, "groups": ["ops"]}]}
+    scratch = {"path": "/srv/scratch", "type": "tmpfs", "hosts": "all", "scratch": True}
+    return {
+        "servers": (added(SERVERS, servers), {}),
+        "without servers": (cluster, {}),
+        "hosts": (added(HOSTS, {**people, "login": f"{LOGIN},{HEAD}"}), {}),
+        "slurm": (added(SLURM, {"storage": [scratch]}), DATABASE),
+        "without": (cluster, {}),
+    }
 
 
-@pytest.mark.parametrize("keys", ["with", "without"])
-def test_a_check_foretells_the_run(lab: Lab, tmp_path: Path, clusters: dict[str, dict[str, Any]], keys: str) -> None:
-    site = with_cluster(lab, tmp_path, clusters[keys], **VARIABLES)
+@pytest.mark.parametrize("keys", ["servers", "without servers", "hosts", "slurm", "without"])
+def test_a_check_foretells_the_run(
+    lab: Lab, tmp_path: Path, clusters: dict[str, tuple[dict[str, Any], dict[str, Any]]], keys: str
+) -> None:
+    content, more = clusters[keys]
+    site = with_cluster(lab, tmp_path, content, **VARIABLES, **more)
     check = site.playbook("site", "--check", "--diff", "--skip-tags=validate")
     assert (check.rc, check.failed) == (0, {}), check.output[-3000:]
     run = site.playbook("site", "--skip-tags=validate")
     assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
-    assert changes(check) == changes(run)
+    assert changes(check) - changes(run) == changes(run) - changes(check) == set()
+
+
+def test_without_a_policy_a_check_says_whom_a_partition_refuses(lab: Lab, tmp_path: Path) -> None:
+    cluster = yaml.safe_load(lab.inventory.read_text())
+    partitions = [{**cluster["partitions"][0], "AllowAccounts": ["vision"]}]
+    site = with_cluster(lab, tmp_path, {**cluster, "partitions": partitions})
+    job = lab.command(HEAD, "runuser -u alice -- sbatch --parsable -D / -o /dev/null --begin=now+1hour --wrap true")
+    check = site.playbook("site", "--check", "--tags=controller,policy")
+    lab.command(HEAD, f"scancel {job}")
+    assert check.rc == 0, check.failed
+    said = "slurmctld would refuse: partition main: AllowAccounts lacks no account, which user alice submits"
+    assert said.partition(" lacks")[0] in check.output, check.output[-3000:]

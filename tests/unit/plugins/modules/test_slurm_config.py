@@ -641,14 +641,21 @@ def apply_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "etc").mkdir()
 
     def run(
-        conf: str | None, state: str = "present", up: str = "n1 n2 n3", others: dict[str, str] | None = None, **own: Any
+        conf: str | None,
+        state: str = "present",
+        up: str = "n1 n2 n3",
+        others: dict[str, str] | None = None,
+        check: bool = False,
+        **own: Any,
     ) -> Any:
         daemon = Running()
         # mypy knows no attributes that a test replaces.
         daemon.before = lambda _old: Before(dict.fromkeys(up.split(), ("idle", "")), frozenset())  # type: ignore[attr-defined]
         files = conf and {"slurm.conf": conf, **(others or {})}
         params = {"directory": str(tmp_path / "etc"), "files": files, "partial": False, "secrets": {}}
-        module: Any = SimpleNamespace(params=params | {"end_jobs": False, "hosts": "", **own}, check_mode=False)
+        module: Any = SimpleNamespace(
+            params=params | {"end_jobs": False, "hosts": "", "leaving": "", **own}, check_mode=check
+        )
         if state == "present":
             return slurm_config.configure(module, cast(Daemon, daemon))
         return slurm_config.confirm_or_restore(module, cast(Daemon, daemon), state)
@@ -679,6 +686,19 @@ def test_a_slurmctld_registers_in_a_new_database_by_a_restart(apply_conf: Any, m
     assert (apply_conf(BEFORE)["changed"], apply_conf(BEFORE)["actions"]) == (False, [])
     monkeypatch.setattr(Running, "new_database", True)
     assert (apply_conf(BEFORE)["changed"], apply_conf(BEFORE)["actions"]) == (True, ["restart"])
+
+
+def test_check_mode_says_which_nodes_would_be_the_first(apply_conf: Any) -> None:
+    assert apply_conf(AFTER, check=True)["unproven"] == []
+    apply_conf(BEFORE)
+    for _again in range(2):
+        assert apply_conf(AFTER, check=True)["unproven"] == ["n[1-2]", "n3"]
+    assert apply_conf(AFTER, check=True, up="n1")["unproven"] == ["n1"]
+    assert apply_conf(f"KillWait=9\n{BEFORE}", check=True)["unproven"] == []
+    apply_conf(AFTER, up="n3")
+    assert apply_conf(f"KillWait=9\n{AFTER}", check=True)["unproven"] == ["n3"]  # of the run that was killed
+    assert apply_conf(BEFORE, check=True)["unproven"] == []
+    assert apply_conf(AFTER)["unproven"] == ["n3"]
 
 
 def test_the_same_settings_written_otherwise_are_only_written(tmp_path: Path, apply_conf: Any) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_accounting
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_accounting, stages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF
 from plain_host import PlainHost, cluster
 
 PARTITIONS = [
@@ -77,3 +78,23 @@ def test_a_report_has_what_was_added_before_slurm_conf() -> None:
     assert slurm_accounting.plan(host) == added["plan"]
     host = head(__slurmctld_additions=added, ansible_check_mode=True)
     assert (slurm_accounting.report(host), slurm_accounting.plan(host)) == ([], [])
+
+
+def test_a_check_counts_a_change_in_the_stage_that_makes_it() -> None:
+    """Stage controller adds what slurm.conf needs; the plan of the policy in check mode has this as well."""
+    early, late = {"what": "account a", "before": None, "after": ""}, {"what": "qos b", "before": None, "after": ""}
+    host = head(ansible_check_mode=True, __slurmctld_additions={"plan": [early]})
+    assert not slurm_accounting.changes(host, {"changed": True, "plan": [early]})
+    assert slurm_accounting.changes(host, {"changed": True, "plan": [early, late]})
+    assert slurm_accounting.changes(head(), {"changed": True, "plan": [early]})
+    assert not slurm_accounting.changes(head(), {"changed": False, "plan": []})
+    assert not slurm_accounting.changes(host, {"failed": True, "msg": "no answer"})
+
+
+def test_without_a_policy_a_check_asks_whom_a_change_of_slurm_conf_refuses() -> None:
+    host = head(slurm_accounting_users=[], ansible_check_mode=True, slurmctld_cleaned_hosts="")
+    assert not stages.needs_policy(host)  # a first configuration
+    host.say(files={KEPT_CONF: "1"})
+    assert stages.needs_policy(host)
+    assert not stages.needs_policy(host.set(ansible_check_mode=False))
+    assert not stages.needs_policy(host.set(ansible_check_mode=True, slurm_database=""))
