@@ -174,6 +174,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             self._set_aside(leaving, whole, path)
             before = {name: value for name, value in whole.variables.items() if value != cluster.variables.get(name)}
             self.inventory.set_variable(LEAVING, "slurm_variables_before", before)
+            self.inventory.set_variable(LEAVING, "slurm_groups_before", self._groups(whole))
         people = {"groups"} if isinstance(document.data.get("groups"), list) else set()  # not Ansible's groups of hosts
         if document.data.keys() & {"compose", "groups", "keyed_groups"} - people:
             # Read again by Ansible, which marks their values as templates.
@@ -269,6 +270,12 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 self.inventory.add_host(host, group=group)
         for host, address in cluster.addresses.items():
             self.inventory.set_variable(host, "ansible_host", address)
+
+    @staticmethod
+    def _groups(cluster: DeclaredCluster) -> dict[str, list[str]]:
+        """The groups that have nodes, with their hosts in the order that Ansible gives them."""
+        hosts = [host for group, found in cluster.groups.items() if group in SLURM_GROUPS for host in found]
+        return {"slurm_cluster": [*dict.fromkeys(hosts)], "slurm_compute": cluster.groups["slurm_compute"]}
 
     def _construct(self, cluster: DeclaredCluster) -> None:
         """Add what the templates of the file ask for, host by host."""

@@ -140,7 +140,11 @@ class TemplatedHost(RunHost):
             # Of one host, so that it does not depend on which of them asks first. A play of a site, in which roles are
             # used alone, can have variables of its own.
             self._shared[name] = (
-                once(name, lambda: function(self.of(self.all_play_hosts[0]))) if Run.of_collection else function(self)
+                once(
+                    f"{name}{self._further.get('__slurm_case', '')}", lambda: function(self.of(self.all_play_hosts[0]))
+                )
+                if Run.of_collection
+                else function(self)
             )
         return self._shared[name]
 

@@ -196,6 +196,13 @@ def submit_host(host: RunHost) -> str:
     return str(next((name for name in hosts if name in reached), reached[0]))
 
 
+def with_leaving(host: RunHost) -> RunHost:
+    """The host by the whole cluster file, with the nodes that remove_nodes removes."""
+    first = host.of(host.members("slurm_leaving")[0])
+    groups = {**host["groups"], **first["slurm_groups_before"]}
+    return host.extended(__slurm_case="_with_leaving", groups=groups, **first["slurm_variables_before"])
+
+
 def source(host: RunHost) -> PackageSource:
     """Where Slurm's packages come from."""
     return SOURCES["distribution" if host["slurm_packages"] == "distribution" else "schedmd"]

@@ -300,6 +300,20 @@ def hosts_with_work(host: RunHost, facts: Mapping[str, Mapping[str, Any]]) -> li
     return [name for name in facts if name in changed or name in lost]
 
 
+def has_other_options(host: RunHost) -> bool:
+    """Whether a service runs here with other options than those of the key, or is left of it.
+
+    A service without a record may have any options, such as after a boot.
+    """
+    cluster, made = measured_or_none(host), host.facts["made"]
+    if cluster is None or lost_of(host, cluster):
+        return bool(lost_of(host, cluster))
+    wanted = dict.fromkeys(names(cluster, host.name), digests(cluster, [host.name])[host.name])
+    if host.name == cluster.server and metrics_endpoint.known_release(host):
+        wanted |= dict.fromkeys(server_names(cluster), server_digest(host, cluster))
+    return any(made.get(name, digest) != digest for name, digest in wanted.items())
+
+
 def asked_records(host: RunHost) -> list[str]:
     """The records that a host is asked for."""
     return [*RECORDS] if is_measured(host) else []

@@ -9,12 +9,25 @@ slurm_leaving, and each may have failed, or not have answered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, metrics
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import serving_controller
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    access,
+    metrics,
+    metrics_server,
+    preparation,
+    slurm_health,
+    slurmctld,
+    slurmd,
+    stages,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+    is_controller,
+    serving_controller,
+    with_leaving,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import hosts_marker
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -102,6 +115,51 @@ def nodes(host: RunHost) -> str:
 def cluster_file(host: RunHost) -> str:
     """The cluster file that names them, which the inventory plugin has read."""
     return str(host.of(leaving(host)[0])["slurm_cluster_file"])
+
+
+# -- what else the run would change ----------------------------------------------------------------------------------
+
+
+def _access(host: RunHost) -> bool:
+    return access.differs(host, access.text_digests(host.shared("access_texts")))
+
+
+def _health(host: RunHost) -> bool:
+    wanted = slurm_health.digest(host)
+    return bool(host.facts["made"].get("slurm_health", wanted) != wanted)
+
+
+def _slurmd(host: RunHost) -> bool:
+    """Whether slurmd runs with other options. They are not known after a run that was killed in a removal."""
+    if not (stages.runs_jobs(host) and slurmctld.configuration_changes(host.of(serving_controller(host)))):
+        return False
+    text = slurmd.common(host, slurmd.values_checksum(host))
+    wanted = slurmd.digest(text, host.name in host.shared("mig_hosts"), is_controller(host))
+    return bool(host.facts["made"].get("slurmd", wanted) != wanted)
+
+
+OTHER_CHANGES: Mapping[str, Callable[[RunHost], bool]] = {
+    "packages, users or files of the system": preparation.is_needed,
+    "firewall": stages.needs_firewall_rules,
+    "storage": lambda host: stages.needs_storage(host) or stages.needs_file_server(host),
+    "access": _access,
+    "health check": _health,
+    "options of slurmd": _slurmd,
+    "monitoring": metrics_server.has_other_options,
+}
+"""What the stages of remove_nodes change on hosts that stay. Module slurm_config checks Slurm's own files."""
+
+
+def other_changes(host: RunHost) -> list[str]:
+    """What is to be changed on hosts that stay and does not follow from the removal, a line each.
+
+    A run that was killed has left hosts that are as the cluster file without the nodes says.
+    """
+    before, lines = with_leaving(host), []
+    for what, differs in OTHER_CHANGES.items():
+        names = [name for name in host.play_hosts if differs(host.of(name)) and differs(before.of(name))]
+        lines += [f"{what}: {fold(names)}"] if names else []
+    return lines
 
 
 # -- what is removed from their hosts ---------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, remove_nodes
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, preparation, remove_nodes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import with_leaving
 from plain_host import GROUPS, PlainHost, cluster
 
 DONE: dict[str, Any] = {"changed": True, "plan": []}
@@ -116,3 +118,90 @@ def test_each_controller_that_was_reached_records_which_hosts_are_clean() -> Non
     assert remove_nodes.recording_controllers(cluster(**two)["n2"]) == ["head", "n1"]
     assert remove_nodes.recording_controllers(cluster(**two, ansible_play_hosts=["n1", "n2"])["n2"]) == ["n1"]
     assert remove_nodes.recording_controllers(cluster(ansible_play_hosts=["n1"])["n1"]) == ["head"]
+
+
+# -- other changes of the cluster file -------------------------------------------------------------------------------
+
+NODES: list[dict[str, Any]] = [{"hosts": "n1", "hardware": "m"}, {"hosts": "n2", "hardware": "m"}]
+ADDRESSES = [{"hosts": name, "address": f"10.0.0.{i}"} for i, name in enumerate(GROUPS["slurm_cluster"])]
+STAY = ["head", "login", "n1"]
+ACCESS = {"administrators": ["admin"], "compute": "administrators", "between_nodes": "none", "login_limits": {}}
+FIREWALL = {"ssh": ["10.0.0.0/8"], "ssh_port": 22, "compute_networks": [], "open": []}
+
+
+def leaving_n2(**variables: Any) -> dict[str, PlainHost]:
+    """A cluster that n2 leaves, whose file has these variables."""
+    groups = {name: [host for host in members if host != "n2"] for name, members in GROUPS.items()}
+    shared = {
+        "slurm_access": ACCESS,
+        "slurm_addresses": ADDRESSES[:-1],
+        "slurm_firewall": FIREWALL,
+        "slurm_nodes": NODES[:1],
+        "slurm_variables_before": {"slurm_addresses": ADDRESSES, "slurm_nodes": NODES},
+        "slurm_groups_before": {name: GROUPS[name] for name in ("slurm_cluster", "slurm_compute")},
+        "base_packages": [],
+        "base_time_service": "",
+        "munge_key_file": "",
+        "ansible_play_hosts": STAY,
+        "ansible_play_hosts_all": STAY,
+        "groups": {**groups, "slurm_leaving": ["n2"]},
+    }
+    hosts: dict[str, PlainHost] = cluster(**{**shared, **variables})
+    return hosts
+
+
+def apply(wanted: PlainHost, host: PlainHost) -> None:
+    """Let a host be as the cluster file of another one says."""
+    digests, files = wanted.shared("digests"), wanted.shared("access_texts")
+    host.say(
+        firewall=wanted.shared("firewall_digests")[host.name],
+        made={"slurm_health": wanted.shared("health_digests")[host.name]} if host.name == "n1" else {},
+        packages=dict.fromkeys(preparation.wanted_packages(wanted), "1"),
+        part=digests["hosts"],
+        sshd=access.parts(wanted)["who"],
+        state_version=preparation.state_version.VERSION,
+        users={"munge": 1, "slurm": 2},
+        files={
+            preparation.USERS_FILE: digests["users"],
+            preparation.DIRECTORIES_FILE: digests["directories"],
+            **{path: preparation.digest(text) for path, text in preparation.upkeep.files(wanted).items()},
+            **access.wanted_files(wanted, access.text_digests(files)),
+        },
+    )
+
+
+def converged(removed: tuple[str, ...] = (), **variables: Any) -> dict[str, PlainHost]:
+    """Hosts that are as a cluster file says, those of `removed` without n2; these variables have changed since."""
+    hosts, before = leaving_n2(), leaving_n2(**variables)
+    for name in STAY:
+        apply(hosts[name] if name in removed else with_leaving(hosts[name]), before[name])
+    return before
+
+
+@pytest.mark.parametrize("removed", [(), ("head",), ("head", "login", "n1")])
+def test_a_removal_alone_is_no_other_change(removed: tuple[str, ...]) -> None:
+    """Nor is what a run that was killed has done of it."""
+    hosts = converged(removed)
+    assert remove_nodes.other_changes(hosts["head"]) == []
+    assert preparation.is_needed(hosts["login"]) == ("login" not in removed)
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"slurm_firewall": {**FIREWALL, "ssh": ["any"]}}, "firewall: head,login,n1"),
+        ({"base_extra_packages": ["htop"]}, "packages, users or files of the system: head,login,n1"),
+        ({"slurm_access": {**ACCESS, "compute": "all"}}, "access: n1"),
+        ({"slurm_storage": [{"path": "/x", "type": "tmpfs", "hosts": "login"}]}, "storage: login"),
+        ({"slurm_health_mounts": ["/x"]}, "health check: n1"),
+    ],
+)
+def test_other_changes_are_named(variables: dict[str, Any], named: str) -> None:
+    assert remove_nodes.other_changes(converged(**variables)["login"]) == [named]
+    assert remove_nodes.other_changes(converged(("login", "n1"), **variables)["login"]) == [named]
+
+
+def test_a_record_that_a_boot_has_ended_is_no_change() -> None:
+    hosts = converged()
+    hosts["n1"].say(made={})
+    assert remove_nodes.other_changes(hosts["head"]) == []
