@@ -37,9 +37,20 @@ PENALISING = ("debian 13", "ubuntu 26.04")
 """Distributions whose sshd refuses an address for a while after several failed logins (PerSourcePenalties, OpenSSH
 9.8)."""
 
-PLUGINS_OF_PACKAGES: Mapping[str, tuple[str, ...]] = {"slurm-wlm-jwt-plugin": ("auth_jwt",)}
-"""The plugins of slurmctld in packages that a run installs for a key of the cluster file. SchedMD's package slurm-smd,
-which is always installed, has all plugins that it was built with."""
+PLUGINS_OF_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "slurm-wlm-elasticsearch-plugin": ("jobcomp_elasticsearch",),
+    "slurm-wlm-hdf5-plugin": ("acct_gather_profile_hdf5",),
+    "slurm-wlm-influxdb-plugin": ("acct_gather_profile_influxdb",),
+    "slurm-wlm-ipmi-plugins": ("acct_gather_energy_ipmi", "acct_gather_energy_xcc"),
+    "slurm-wlm-jwt-plugin": ("auth_jwt",),
+    "slurm-wlm-kafka-plugin": ("jobcomp_kafka",),
+    "slurm-wlm-mysql-plugin": ("accounting_storage_mysql", "jobcomp_mysql"),
+    "slurm-wlm-nvml-plugin": ("gpu_nvml",),
+    "slurm-wlm-rsmi-plugin": ("gpu_rsmi",),
+}
+"""The plugins in packages of Debian and Ubuntu that Slurm's daemons do not need. A run installs them for a key of the
+cluster file, or because base_packages or base_extra_packages name them. SchedMD's package slurm-smd, which is always
+installed, has all plugins that it was built with."""
 
 BROKEN_PACKAGES: Mapping[str, tuple[str, ...]] = {"debian 12": ("slurm-wlm-nvml-plugin",)}
 """Packages of Slurm's plugins that apt cannot install on a distribution, because they need a version of Slurm that a

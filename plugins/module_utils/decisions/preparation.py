@@ -72,7 +72,7 @@ def packages_of_role(host: RunHost, role: str) -> list[str]:
 
 def own_packages(host: RunHost) -> list[str]:
     """The packages that variables of role base name."""
-    return [*host["base_packages"], *host["base_extra_packages"]]
+    return [*host.option("base", "base_packages"), *host.option("base", "base_extra_packages")]
 
 
 def wanted_packages(host: RunHost) -> list[str]:
@@ -98,7 +98,7 @@ def wants_time(host: RunHost) -> bool:
     A container has the clock of its host. If another service synchronizes the clock, it stays as it is. In an image,
     which may be built in a container, none runs.
     """
-    service, clocks = host["base_time_service"], host.facts["clocks"]
+    service, clocks = host.option("base", "base_time_service"), host.facts["clocks"]
     if image.builds(host):
         return service != "" and not clocks
     needed = service != "" and host.facts["container"] == "none"
@@ -107,8 +107,8 @@ def wants_time(host: RunHost) -> bool:
 
 def time_packages(host: RunHost) -> list[str]:
     """The package of the time service, if the host lacks it."""
-    missing = wants_time(host) and host["base_time_service"] not in host.facts["clocks"]
-    return [host["base_time_service"]] if missing else []
+    missing = wants_time(host) and host.option("base", "base_time_service") not in host.facts["clocks"]
+    return [host.option("base", "base_time_service")] if missing else []
 
 
 def lacks_users(host: RunHost) -> bool:

@@ -9,15 +9,15 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
     mail,
-    metrics,
     metrics_endpoint,
+    preparation,
     rest,
     secrets,
     slurm_accounting,
@@ -30,6 +30,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
     serves,
     serving_controller,
     source,
+    with_leaving,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
     CONF_DIR,
@@ -91,14 +92,8 @@ def lacks_package(host: RunHost) -> bool:
 def configuration(host: RunHost) -> WantedConfiguration:
     """The wanted configuration."""
     files, hosts, leaving = slurm_files.files(host), hosts_of_cluster(host), host.members("slurm_leaving")
-    return WantedConfiguration(
-        files, hosts, fold(leaving), files_with(host, leaving), coming_plugins(host), digest_of_files(host, files)
-    )
-
-
-def files_with(host: RunHost, leaving: Sequence[str]) -> dict[str, str]:
-    """The files by the whole cluster file, with the nodes that leave; none if none leave."""
-    return slurm_files.files(host.extended(**host.of(leaving[0])["slurm_variables_before"])) if leaving else {}
+    before = slurm_files.files(with_leaving(host)) if leaving else {}
+    return WantedConfiguration(files, hosts, fold(leaving), before, coming_plugins(host), digest_of_files(host, files))
 
 
 def coming_plugins(host: RunHost) -> list[str]:
@@ -108,7 +103,7 @@ def coming_plugins(host: RunHost) -> list[str]:
     """
     if host.members("slurm_leaving") or not {"all", "base"} & {*host["ansible_run_tags"]}:
         return []
-    missing = [name for name in (*metrics.packages(host), *rest.packages(host)) if name not in host.facts["packages"]]
+    missing = [name for name in preparation.wanted_packages(host) if name not in host.facts["packages"]]
     return [plugin for name in dict.fromkeys(missing) for plugin in PLUGINS_OF_PACKAGES.get(name, ())]
 
 

@@ -386,6 +386,12 @@ def test_without_tokens_no_plugin_comes() -> None:
     assert slurmctld.coming_plugins(cluster()["head"]) == []
 
 
+def test_plugins_come_with_packages_of_the_site_too() -> None:
+    more = ["slurm-wlm-influxdb-plugin", "slurm-wlm-ipmi-plugins", "htop"]
+    host = cluster(base_extra_packages=more)["head"].say(packages={"slurm-wlm-ipmi-plugins": "1"})
+    assert slurmctld.coming_plugins(host) == ["acct_gather_profile_influxdb"]
+
+
 @pytest.mark.parametrize(
     ("policy", "partition"),
     [
