@@ -60,6 +60,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.metrics
     wanted_packages,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import configured_plugins
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import ROLES, role_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
@@ -355,7 +356,7 @@ def lost_of(host: RunHost, cluster: MeasuredCluster | None) -> list[str]:
     if cluster is not None:
         serves, controls = host.name == cluster.server, host.name in cluster.controllers
         needed |= {f"{INSTALLED}/{name}" for name in wanted_packages(host, serves, controls, cluster.source)}
-    needed |= {f"{INSTALLED}/{name}" for name in rest.packages(host)}
+    needed |= {f"{INSTALLED}/{name}" for name in (*rest.packages(host), *configured_plugins(host))}
     needed |= {SETTINGS} if wanted else set()
     needed |= {CONFIGURATION} if SERVER in wanted else set()
     return [path for path in found if path not in needed]

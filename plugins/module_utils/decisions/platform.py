@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import files_version
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import is_controller, source
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import UPGRADE_MARK
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import (
     DISTRIBUTIONS,
     NEWEST,
+    PLUGINS_OF_PACKAGES,
     RELEASES,
     SOURCES,
     Release,
@@ -65,10 +66,25 @@ def expected_release(host: RunHost) -> dict[str, str] | None:
 
 
 def plugins(host: RunHost) -> list[str]:
-    """Packages with which slurmd finds the GPUs of the host."""
+    """Packages with which slurmd finds the GPUs of the host, and those of plugins that slurm_conf names."""
     packages = source(host).plugins
     methods = [method for method in packages if host.name in host.shared("plugin_hosts")[method]]
-    return [package for method in methods for package in packages[method]]
+    return [*(package for method in methods for package in packages[method]), *configured_plugins(host)]
+
+
+def configured_plugins(host: RunHost) -> list[str]:
+    """Packages of plugins that the site's slurm_conf names, on all hosts whose daemons load them.
+
+    slurmctld loads them all, and slurmd those that measure jobs (`acct_gather_conf_init` in
+    src/interfaces/acct_gather.c). They are written with a slash.
+    """
+    if source(host) is not SOURCES["distribution"] or not (is_controller(host) or host.within("slurm_compute")):
+        return []
+    values = (value if isinstance(value, list) else str(value).split(",") for value in host["slurm_conf"].values())
+    named = {str(word).strip().lower().replace("/", "_") for value in values for word in value}
+    if not is_controller(host):
+        named = {plugin for plugin in named if plugin.startswith("acct_gather_")}
+    return [package for package, there in PLUGINS_OF_PACKAGES.items() if named & {*there}]
 
 
 def missing_plugins(host: RunHost) -> list[str]:

@@ -48,9 +48,9 @@ PLUGINS_OF_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "slurm-wlm-nvml-plugin": ("gpu_nvml",),
     "slurm-wlm-rsmi-plugin": ("gpu_rsmi",),
 }
-"""The plugins in packages of Debian and Ubuntu that Slurm's daemons do not need. A run installs them for a key of the
-cluster file, or because base_packages or base_extra_packages name them. SchedMD's package slurm-smd, which is always
-installed, has all plugins that it was built with."""
+"""The plugins in packages of Debian and Ubuntu that Slurm's daemons do not need. A run installs them for keys of the
+cluster file, also where slurm_conf names a plugin. SchedMD's package slurm-smd, which is always installed, has all
+plugins that it was built with."""
 
 BROKEN_PACKAGES: Mapping[str, tuple[str, ...]] = {"debian 12": ("slurm-wlm-nvml-plugin",)}
 """Packages of Slurm's plugins that apt cannot install on a distribution, because they need a version of Slurm that a

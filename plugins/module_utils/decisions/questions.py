@@ -56,7 +56,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
     UPGRADE_MARK,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES, SOURCES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import (
+    DISTRIBUTION_PACKAGES,
+    PLUGINS_OF_PACKAGES,
+    SOURCES,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 
 RECORDS = [
@@ -151,7 +155,7 @@ def known_packages(host: RunHost) -> list[str]:
     own = source(host)
     purposes = [*own.packages.values(), *own.plugins.values(), *DISTRIBUTION_PACKAGES.values()]
     names = [name for purpose in purposes for name in purpose]
-    return unique([*names, *(other.version for other in SOURCES.values())])
+    return unique([*names, *PLUGINS_OF_PACKAGES, *(other.version for other in SOURCES.values())])
 
 
 def candidates(host: RunHost) -> list[str]:

@@ -17,7 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import CONF_DIR, SCRIPTS_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import configured_plugins, has_package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import stripped_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -197,7 +197,7 @@ def needs_rest(host: RunHost) -> bool:
 
 def removal(host: RunHost) -> RestRemoval:
     """What a host without slurmrestd loses. Daemons that check tokens keep key and plugin."""
-    needed = [*packages(host), *metrics.packages(host)]
+    needed = [*packages(host), *metrics.packages(host), *configured_plugins(host)]
     names = [name for name in all_packages(host) if name not in needed]
     return RestRemoval(
         services=["slurmrestd", CHECK],

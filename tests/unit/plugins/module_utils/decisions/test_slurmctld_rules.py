@@ -12,6 +12,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     container_parts,
     mail,
     node_files,
+    platform,
+    platforms,
     slurm_files,
     slurmctld,
     state_directory,
@@ -384,6 +386,30 @@ def test_plugins_come_with_the_packages_that_this_run_installs(
 
 def test_without_tokens_no_plugin_comes() -> None:
     assert slurmctld.coming_plugins(cluster()["head"]) == []
+
+
+@pytest.mark.parametrize(
+    ("conf", "head", "node"),
+    [
+        ({"JobCompType": "jobcomp/kafka"}, ["slurm-wlm-kafka-plugin"], []),
+        ({"AuthAltTypes": ["auth/jwt"]}, ["slurm-wlm-jwt-plugin"], []),
+        (
+            {"AcctGatherEnergyType": "acct_gather_energy/gpu, acct_gather_energy/XCC"},
+            ["slurm-wlm-ipmi-plugins"],
+            ["slurm-wlm-ipmi-plugins"],
+        ),
+        ({"JobCompType": "jobcomp/script", "Epilog": "auth_jwt/x"}, [], []),
+    ],
+)
+def test_a_plugin_of_slurm_conf_comes_to_all_hosts_whose_daemons_load_it(
+    conf: dict[str, Any], head: list[str], node: list[str]
+) -> None:
+    hosts = cluster(slurm_conf=conf)
+    assert [platform.configured_plugins(hosts[name]) for name in ("head", "n1", "login")] == [head, node, []]
+    assert slurmctld.coming_plugins(hosts["head"]) == [
+        plugin for name in head for plugin in platforms.PLUGINS_OF_PACKAGES[name]
+    ]
+    assert platform.configured_plugins(hosts["head"].extended(slurm_packages={"files": []})) == []
 
 
 def test_plugins_come_with_packages_of_the_site_too() -> None:
