@@ -80,3 +80,67 @@ def test_a_check_has_the_stages_of_the_run(key: str) -> None:
     assert stages_of(ADDED[key], check=True) == run
     stage = SERVED.get(key)
     assert stage is None or any(stage in found for found in run.values())
+
+
+# -- tasks that a check skips -----------------------------------------------------------------------------------------
+
+FORETOLD_BY = {
+    "nvidia_driver/change: Install the driver": "Compare the driver with the wanted one",
+    "nvidia_driver/modules: Load a module": "Write the modules that are loaded at boot, and their options",
+    "nvidia_driver/reboot: Reboot the node": "Compare the driver with the wanted one",
+    "nvidia_mig/apply: Make the instances": "Compare the instances with the declared ones",
+    "people/jobs: End the jobs": "Show the jobs that end",
+    "registry/clients: Trust the certificate": "Write the certificate of its authority",
+    "registry/run: Run nginx in front of the registry": "Run the registry with its configuration",
+    "slurm_accounting/main: Make reservations": "Show that nothing is compared",
+    "slurmctld/outcome: Keep the change, or restore the previous configuration": "Apply Slurm's configuration",
+    "slurmctld/run: Check slurmctld": "Apply Slurm's configuration",
+    "slurmdbd/configure: Wait until it answers": "Run slurmdbd",
+    "validate/main: Report": "Run the jobs",
+}
+"""Tasks that could change a host and that a check skips, with the beginning of the name of the task with their line."""
+
+OF_THE_CONTROL_HOST = {
+    "munge/adopt: Restrict the key to its owner",
+    "munge/key: Make a new key",
+    "slurm/token_key: Write this key, or a new one",
+    "slurmdbd/password: Write this password, or a new one",
+}
+OTHER_PLAYBOOKS = {"accept", "adopt", "backup", "rolling", "rotation", "slurm_upgrade"}
+"""Roles of playbooks that say themselves in check mode what they would do."""
+
+READING = {
+    "add_host",
+    "assert",
+    "debug",
+    "fail",
+    "group_by",
+    "meta",
+    "set_fact",
+    "set_stats",
+    "slurp",
+    "uri",
+    "wait_for",
+}
+"""Modules that change no host."""
+
+
+def skipped(file: Path) -> Iterator[str]:
+    """The tasks of a file that could change a host, and that a check skips."""
+    for task in tasks_of(file):
+        module = next((key.rpartition(".")[2] for key in task if "." in key), "")
+        runs = module in ("command", "shell", "reboot") and task.get("check_mode") is not False
+        reads = module in READING or (module in ("command", "shell") and task.get("changed_when") is False)
+        if module and not reads and (runs or "not ansible_check_mode" in str(task.get("when", ""))):
+            yield f"{file.parts[-3]}/{file.stem}: {task['name']}"
+
+
+def test_what_a_check_skips_has_a_line_of_another_task() -> None:
+    """Ansible skips commands and shells by itself."""
+    files = [file for file in sorted(ROLES.glob("*/tasks/*.yml")) if file.parts[-3] not in OTHER_PLAYBOOKS]
+    assert {task for file in files for task in skipped(file)} == {*FORETOLD_BY, *OF_THE_CONTROL_HOST}
+    for task, line in FORETOLD_BY.items():
+        names = [
+            each.get("name") for file in ROLES.glob(f"{task.partition('/')[0]}/tasks/*.yml") for each in tasks_of(file)
+        ]
+        assert any(name and name.startswith(line) for name in names), (task, names)

@@ -297,6 +297,9 @@ def test_nodes_that_leave_are_no_hosts_of_the_cluster(tmp_path: Path) -> None:
     assert "10.182.0.3" in str(of_host["ansible_host"])
     assert "ops" in str(of_host["ansible_user"])
     assert str(path) in str(of_host["slurm_cluster_file"])
+    whole = InventoryManager(DataLoader(), [str(path)]).get_groups_dict()
+    for name, hosts in of_host["slurm_groups_before"].items():
+        assert [host["__ansible_unsafe"] for host in hosts] == whole[name]
     assert "compute02" not in json.dumps(found["_meta"]["hostvars"]["head"]["slurm_nodes"])
     assert path.read_text() == GUIDE.read_text()
 

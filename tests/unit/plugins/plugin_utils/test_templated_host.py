@@ -14,7 +14,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import lookup_loader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils import templated_host
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost, once
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import Run, TemplatedHost, once
 
 TEMPLATES = {
     "lines.j2": "{# {{ own }} #}\n{% for word in words %}\n  {{ word }}{{ ' x' if loop.last }}\n{% endfor %}\n\nend",
@@ -75,6 +75,17 @@ def test_a_result_for_all_hosts_is_computed_once(tmp_path: Path, monkeypatch: py
         return {"a": len(calls)}
 
     assert [once("x", compute), once("x", compute), once("y", compute)] == [{"a": 1}, {"a": 1}, {"a": 2}]
+
+
+def test_another_case_of_the_cluster_has_results_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    monkeypatch.setattr(Run, "of_collection", True)
+    monkeypatch.setattr(TemplatedHost, "of", lambda self, _name: self)
+    now = host(ansible_play_hosts_all=["n1"], slurm_people={"source": "directory"})
+    before = now.extended(__slurm_case="_before", slurm_people={"source": "list"})
+    for _again in range(2):
+        assert (now.shared("uses_directory"), before.shared("uses_directory")) == (True, False)
+    assert now.extended(slurm_people={}).shared("uses_directory")
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
