@@ -93,7 +93,6 @@ FORETOLD_BY = {
     "registry/clients: Trust the certificate": "Write the certificate of its authority",
     "registry/run: Run nginx in front of the registry": "Run the registry with its configuration",
     "slurm_accounting/main: Make reservations": "Show that nothing is compared",
-    "slurmctld/outcome: Keep the change, or restore the previous configuration": "Apply Slurm's configuration",
     "slurmctld/run: Check slurmctld": "Apply Slurm's configuration",
     "slurmdbd/configure: Wait until it answers": "Run slurmdbd",
     "validate/main: Report": "Run the jobs",
