@@ -462,6 +462,18 @@ def test_without_a_controller_prometheus_stays_as_it_is() -> None:
     assert "n1" not in metrics_server.hosts_with_work(found["n1"], facts)
 
 
+def test_other_options_are_told_from_ended_records() -> None:
+    """A removal of nodes may repeat what the last run has made, and change nothing else."""
+    found = hosts()
+    converge(found)
+    assert not any(metrics_server.has_other_options(host) for host in found.values())
+    found["n1"].say(made={})
+    assert not metrics_server.has_other_options(found["n1"])
+    found["n1"].say(made=dict.fromkeys(metrics_server.all_names(found["n1"]), "others"))
+    assert metrics_server.has_other_options(found["n1"])
+    assert metrics_server.has_other_options(without(found, None)["head"])
+
+
 def test_the_comparison_has_the_stage() -> None:
     found = hosts(base_packages=[])
     answers = comparison.all_answers(found["head"])
