@@ -21,7 +21,7 @@ DROP_IN = "/run/systemd/system/slurmctld.service.d/refusal.conf"
 
 def left(lab: Lab, host: str) -> list[str]:
     """What a host has of the key of tokens."""
-    return lab.command(host, f"sh -c {shlex.quote(LEFT)} 2>/dev/null || true").split()
+    return str(lab.command(host, f"sh -c {shlex.quote(LEFT)} 2>/dev/null || true")).split()
 
 
 def test_the_next_run_without_the_key_removes_what_a_refused_change_has_left(lab: Lab, tmp_path: Path) -> None:

@@ -8,8 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access, preparation, remove_nodes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    access,
+    preparation,
+    remove_nodes,
+    upkeep,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import with_leaving
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.shared import digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import state_version
 from plain_host import GROUPS, PlainHost, cluster
 
 DONE: dict[str, Any] = {"changed": True, "plan": []}
@@ -159,12 +166,12 @@ def apply(wanted: PlainHost, host: PlainHost) -> None:
         packages=dict.fromkeys(preparation.wanted_packages(wanted), "1"),
         part=digests["hosts"],
         sshd=access.parts(wanted)["who"],
-        state_version=preparation.state_version.VERSION,
+        state_version=state_version.VERSION,
         users={"munge": 1, "slurm": 2},
         files={
             preparation.USERS_FILE: digests["users"],
             preparation.DIRECTORIES_FILE: digests["directories"],
-            **{path: preparation.digest(text) for path, text in preparation.upkeep.files(wanted).items()},
+            **{path: digest(text) for path, text in upkeep.files(wanted).items()},
             **access.wanted_files(wanted, access.text_digests(files)),
         },
     )
