@@ -231,6 +231,21 @@ def test_what_a_run_of_site_has_left_is_named_and_not_brought_into_force(site: S
     assert site.command("ls /etc/gpucluster-slurm | grep -c key || true") == "0"
 
 
+@pytest.mark.parametrize("check", [["--check"], []])
+def test_other_changes_of_hosts_are_named_and_not_brought_into_force(site: Site, check: list[str]) -> None:
+    before = site.file.read_text()
+    site.edit("size=8m", "size=9m")
+    site.edit("between_nodes: host_based", "between_nodes: none")
+    run = site.remove("leave-node4", *check)
+    site.file.write_text(before)
+    assert run.rc != 0
+    said = " ".join(str(run.failed).split())
+    assert "The run would change more than the removal of these nodes needs" in said
+    assert "storage: leave-node[1-3]; access: leave-ctl,leave-node[1-3]" in said, said
+    assert reason(site, "leave-node4") == "idle none"
+    assert "size=8192k" in site.lab.command("leave-node1", "grep /scratch /proc/mounts")
+
+
 def test_nodes_are_resumed_whose_removal_slurmctld_refuses(site: Site) -> None:
     """Its own line of its log is in the message. A stand-in for a refusal that no check foresees."""
     script = "echo 'fatal: no such luck' >>/var/log/slurm/slurmctld.log; echo 'error: Unspecified error' >&2; exit 1"
