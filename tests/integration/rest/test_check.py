@@ -78,5 +78,5 @@ def test_without_a_policy_a_check_says_whom_a_partition_refuses(lab: Lab, tmp_pa
     check = site.playbook("site", "--check", "--tags=controller,policy")
     lab.command(HEAD, f"scancel {job}")
     assert check.rc == 0, check.failed
-    said = "slurmctld would refuse: partition main: AllowAccounts lacks no account, which user alice submits"
-    assert said.partition(" lacks")[0] in check.output, check.output[-3000:]
+    said = "slurmctld would refuse: partition main: AllowAccounts lacks (none), with which user alice submits"
+    assert said in check.output, check.output[-3000:]

@@ -151,6 +151,7 @@ def refused(enforce: str, partition: dict[str, str], *jobs: tuple[str, ...]) -> 
         ("safe", {}, ("7", "carol", "(null)", "gpu", "normal"), "user carol"),
         ("qos", {}, ("7", "alice", "lang", "gpu", "normal"), "account lang"),
         ("", {"AllowAccounts": "lang"}, ("7", "alice", "vision", "gpu", "normal"), "AllowAccounts"),
+        ("", {"AllowAccounts": "lang"}, ("7", "dora", "(null)", "gpu", "normal"), "AllowAccounts lacks (none), with"),
         ("", {"DenyAccounts": "vision"}, ("7", "alice", "vision", "gpu", "normal"), "DenyAccounts"),
         ("", {"AllowQos": "gpuq"}, ("7", "alice", "vision", "gpu", "normal"), "AllowQos"),
         ("", {"DenyQos": "normal"}, ("7", "alice", "vision", "gpu", "normal"), "DenyQos"),
