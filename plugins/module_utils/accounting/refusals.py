@@ -211,7 +211,8 @@ def _reason(
         allow, deny = rules.get(f"allow{kind}", ()), rules.get(f"deny{kind}", ())
         key = "Qos" if kind == "qos" else "Accounts"
         if allow and not {*allow} & {*names}:
-            return f"partition {job.partition}: Allow{key} lacks {names[0] or '(none)'}, with which user {job.user} submits"
+            name = names[0] or "(none)"
+            return f"partition {job.partition}: Allow{key} lacks {name}, with which user {job.user} submits"
         if not allow and {*deny} & {*names}:
             return f"partition {job.partition}: Deny{key} has {names[0]}, with which user {job.user} submits"
     return ""
