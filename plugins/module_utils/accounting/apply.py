@@ -112,7 +112,9 @@ def _refused(
 ) -> list[str]:
     """Who submits jobs now that slurmctld would refuse."""
     enforce = enforced.settings.get(("slurm.conf", "accountingstorageenforce"), ("", ""))[1].split(",")
-    return find_refused(state.entities, entities, enforce, enforced.partitions, sacctmgr.queued_jobs())
+    return find_refused(
+        state.entities, entities, enforce, enforced.partitions, sacctmgr.queued_jobs(), sacctmgr.release()
+    )
 
 
 def _kept_settings(state: State, wanted: Wanted, cluster: str) -> dict[Entity, str]:

@@ -33,6 +33,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist
 _NOT_ASSOCIATIONS = {"", "nojobs", "nosteps"}
 """Words of AccountingStorageEnforce with which a job needs no association."""
 
+_OF_ACCOUNTS = {"allowaccounts", "denyaccounts"}
+"""Parameters of partitions, in small letters."""
+
+_ACCOUNTS_BY_ASSOCIATIONS = "23.02"
+"""The first release in which they need an association (`part_policy_valid_acct` in src/slurmctld/partition_mgr.c)."""
+
 _WITH_QOS = {"all", "qos"}
 """Its words with which a job needs a QOS of its association."""
 
@@ -160,6 +166,7 @@ def find_refused(
     enforce: Collection[str],
     partitions: Partitions,
     jobs: Sequence[QueuedJob],
+    release: str,
 ) -> list[str]:
     """Whose jobs slurmctld would refuse, by jobs that have not ended, with the reason.
 
@@ -169,9 +176,14 @@ def find_refused(
         enforce: the words of AccountingStorageEnforce after it.
         partitions: their parameters after it.
         jobs: whose users submit such jobs now.
+        release: that of slurmctld.
     """
     associations, words = _Associations.of(entities), {word.lower() for word in enforce}
-    rules = {name: {key.lower(): names_in(value) for key, value in pairs} for name, pairs in partitions.items()}
+    idle = set() if words - _NOT_ASSOCIATIONS or release < _ACCOUNTS_BY_ASSOCIATIONS else _OF_ACCOUNTS
+    rules = {
+        name: {key.lower(): names_in(value) for key, value in pairs if key.lower() not in idle}
+        for name, pairs in partitions.items()
+    }
     numbers: dict[str, list[str]] = {}
     for job in jobs:
         rule = rules.get(job.partition, {})

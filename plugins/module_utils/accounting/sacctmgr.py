@@ -35,6 +35,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
     Configuration,
     value_text,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import release_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import temporary_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 
@@ -317,6 +318,10 @@ class Sacctmgr:
         answer = run(["squeue", *elsewhere, "--all", "--noheader", "--format=%A|%u|%a|%P|%q"], conf=self.conf)
         lines = dict.fromkeys(answer.output.split("\n") if not answer.status else ())
         return [QueuedJob(*line.split("|")) for line in lines if line.count("|") == 4]
+
+    def release(self) -> str:
+        """The release of Slurm on this host."""
+        return release_of(run(["sacctmgr", "--version"]).output.strip().rpartition(" ")[2])
 
     def others(self, removed: Sequence[Entity], purge: bool) -> OtherClusters:
         """What the other clusters have that has to do with what may be removed. Raises AccountingError.

@@ -117,7 +117,7 @@ def needs_shared_state(host: RunHost) -> bool:
 def needs_policy(host: RunHost) -> bool:
     """The serving controller, of a cluster with a policy for accounting or a user for the collection's jobs.
 
-    Without them, a check says whom a change of slurm.conf shuts out, such as by AllowAccounts of a partition.
+    Without them, a check says whom a change of slurm.conf shuts out, such as by AccountingStorageEnforce.
     """
     given = any(host.get(f"slurm_accounting_{name}") for name in POLICY) or slurm_accounting.needs_own_user(host)
     asked = host.check_mode and bool(host["slurm_database"]) and slurmctld.configuration_changes(host)

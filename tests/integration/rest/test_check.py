@@ -70,13 +70,22 @@ def test_a_check_foretells_the_run(
     assert changes(check) - changes(run) == changes(run) - changes(check) == set()
 
 
-def test_without_a_policy_a_check_says_whom_a_partition_refuses(lab: Lab, tmp_path: Path) -> None:
+@pytest.mark.parametrize("enforced", [False, True])
+def test_without_a_policy_a_check_says_whom_a_change_refuses(lab: Lab, tmp_path: Path, enforced: bool) -> None:
+    """Without associations slurmctld does not look at the accounts that a partition allows."""
     cluster = yaml.safe_load(lab.inventory.read_text())
+    conf = {**cluster["slurm_conf"], **({"AccountingStorageEnforce": "associations"} if enforced else {})}
     partitions = [{**cluster["partitions"][0], "AllowAccounts": ["vision"]}]
-    site = with_cluster(lab, tmp_path, {**cluster, "partitions": partitions})
-    job = lab.command(HEAD, "runuser -u alice -- sbatch --parsable -D / -o /dev/null --begin=now+1hour --wrap true")
+    site = with_cluster(lab, tmp_path, {**cluster, "partitions": partitions, "slurm_conf": conf})
+    submit = "runuser -u alice -- sbatch --parsable -D / -o /dev/null --begin=now+1hour --wrap true"
+    job = lab.command(HEAD, submit)
     check = site.playbook("site", "--check", "--tags=controller,policy")
     lab.command(HEAD, f"scancel {job}")
     assert check.rc == 0, check.failed
-    said = "slurmctld would refuse: partition main: AllowAccounts lacks (none), with which user alice submits"
-    assert said in check.output, check.output[-3000:]
+    said = "slurmctld would refuse: user alice: has no association in account (none)"
+    assert (said in check.output) == enforced, check.output[-3000:]
+    lab.command(HEAD, "scontrol update partition=main AllowAccounts=vision")
+    try:
+        lab.command(HEAD, f"scancel $({submit})")
+    finally:
+        lab.command(HEAD, "scontrol update partition=main AllowAccounts=ALL")

@@ -137,11 +137,11 @@ def test_jobs_that_have_a_qos_are_not(policy: dict[str, Any], enforce: list[str]
 # -- whom a change refuses -------------------------------------------------------------------------------------------
 
 
-def refused(enforce: str, partition: dict[str, str], *jobs: tuple[str, ...]) -> list[str]:
+def refused(enforce: str, partition: dict[str, str], *jobs: tuple[str, ...], release: str = "22.05") -> list[str]:
     """Whom slurm.conf would refuse, by these jobs: number, user, account, partition and QOS."""
     present = {**THERE, Entity("account", "deep"): {"Parent": "vision"}, Entity("association", "bob", "deep"): {}}
     given = [QueuedJob(*job) for job in jobs]
-    return refusals.find_refused(present, present, enforce.split(","), {"gpu": partition.items()}, given)
+    return refusals.find_refused(present, present, enforce.split(","), {"gpu": partition.items()}, given, release)
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,18 @@ def test_an_account_that_is_not_allowed_any_more_before_the_default_changes(
         {**THERE, **places, Entity("user", "alice"): {"DefaultAccount": name}} for name in ("vision", "deep")
     )
     jobs = [QueuedJob("7", "alice", account, "gpu", "normal")]
-    (line,) = refusals.find_refused(before, after, ["associations"], {"gpu": partition.items()}, jobs)
+    (line,) = refusals.find_refused(before, after, ["associations"], {"gpu": partition.items()}, jobs, "24.11")
     assert text in line
+
+
+@pytest.mark.parametrize("key", ["AllowAccounts", "DenyAccounts"])
+def test_without_associations_partitions_refuse_no_account_since_a_release(key: str) -> None:
+    """Seen in a lab with 24.11: sbatch takes the job."""
+    partition = {key: "lang" if key.startswith("Allow") else "vision"}
+    job = ("7", "alice", "vision", "gpu", "normal")
+    assert refused("nojobs", partition, job, release="23.02") == []
+    assert len(refused("associations", partition, job, release="23.02")) == 1
+    assert len(refused("", {"AllowQos": "gpuq"}, job, release="26.05")) == 1
 
 
 def test_the_jobs_of_a_user_are_one_line() -> None:
