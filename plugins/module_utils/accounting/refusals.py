@@ -179,7 +179,7 @@ def find_refused(
         release: that of slurmctld.
     """
     associations, words = _Associations.of(entities), {word.lower() for word in enforce}
-    idle = set() if words - _NOT_ASSOCIATIONS or release < _ACCOUNTS_BY_ASSOCIATIONS else _OF_ACCOUNTS
+    idle: set[str] = set() if words - _NOT_ASSOCIATIONS or release < _ACCOUNTS_BY_ASSOCIATIONS else _OF_ACCOUNTS
     rules = {
         name: {key.lower(): names_in(value) for key, value in pairs if key.lower() not in idle}
         for name, pairs in partitions.items()
