@@ -13,6 +13,9 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import remove_nodes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from plain_host import cluster
+from standing_hosts import Hosts
+from test_stopped_runs import cluster as cluster_file
+from test_stopped_runs import standing
 
 ROOT = Path(__file__).parents[2]
 CLEANUP = remove_nodes.cleanup(cluster()["n1"])
@@ -69,3 +72,22 @@ def test_the_scripts_have_one_directory() -> None:
 def test_each_path_of_a_role_is_removed_or_stays_for_a_reason(path: str) -> None:
     inside = (*CLEANUP.directories,)
     assert any(fnmatch(path, pattern) for pattern in (*CLEANUP.files, *STAYS)) or path.startswith(inside)
+
+
+# -- a run on stand-ins for hosts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.once
+def test_a_removal_refuses_what_hosts_that_stay_lack(tmp_path: Path) -> None:
+    """They lack everything here, so that site.yml has not run."""
+    hosts = standing(["head", "n1", "n2", "n3"])
+    for answers in hosts.values():
+        answers["slurm_host_cleanup"] = {"plan": [], "diff": {"before": "", "after": ""}}
+    there = Hosts(tmp_path / "site", cluster_file(), hosts)
+    run = there.run("gpucluster.slurm.remove_nodes", "-e", "remove_nodes=n3")
+    said = " ".join(run.stdout.split())
+    assert run.returncode != 0
+    assert "The run would change more than the removal of these nodes needs." in said, run.stdout
+    assert "packages, users or files of the system: head,n[1-2]" in said
+    assert not there.asked("head", "slurm_removal")
+    assert '"state": "ended"' in there.asked("head", "slurm_run")
