@@ -171,6 +171,8 @@ def files(host: RunHost) -> list[str]:
     paths += [PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE] if "pyxis" in host["slurm_containers"] else []
     paths += [KEPT_CONF, KEPT_LIST, KEPT_SLURMD, SERIAL, state_mark(host)] if is_controller(host) else []
     paths += [munge.KEY] if is_controller(host) or host.get("__slurm_rotates") else []
+    rotates = host.get("__slurm_rotates") and host.name == host["slurm_database"]
+    paths += [f"{CONF_DIR}/slurmdbd.conf"] if rotates else []
     paths += [UPGRADE_MARK] if is_controller(host) or host.name == host["slurm_database"] else []
     paths += [SLURMD_SETTINGS, f"{CONF_DIR}/slurm.conf"] if host.within("slurm_compute") else []
     keys = [*metrics_server.asked_files(host), *report.asked_files(host), *rest.asked_files(host), nginx.RECORD]

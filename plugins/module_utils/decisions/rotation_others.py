@@ -17,6 +17,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     rotation,
     secrets,
     slurmctld,
+    slurmdbd,
     token_keys,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
@@ -164,8 +165,12 @@ def objections(host: RunHost) -> list[str]:
     missing = [name for name in touched(host) if name not in host.play_hosts]
     if missing:
         found.append(f"{fold(missing)} needs a new secret, and is not in this run: it is outside of --limit, or failed")
-    elif "jwt" in wanted and slurmctld.configuration_changes(host.of(serving_controller(host))):
-        found.append("rotate=jwt: the cluster file has changes that are not in force: run site.yml first")
+    pending = "the cluster file has changes that are not in force: run site.yml first"
+    if "jwt" in wanted and not missing and slurmctld.configuration_changes(host.of(serving_controller(host))):
+        found.append(f"rotate=jwt: {pending}")
+    server = host["slurm_database"]
+    if "database" in wanted and server and not missing and slurmdbd.configuration_changes(host.of(server)):
+        found.append(f"rotate=database: {pending}")
     name = host["slurm_registry"]
     if "registry" in wanted and not missing and has_account(host.of(name)):
         found.append(f"rotate=registry: {name} has this registry_upstream_password already: change the variable first")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,9 +102,15 @@ def conf(host: RunHost, release: str = "") -> str:
         host: the host of the database.
         release: a release to which Slurm is upgraded; without it, the release that the host has.
     """
-    parameters = slurm_conf(default_values(host, release), host["slurmdbd_conf"])
+    parameters = slurm_conf(default_values(host, release), host.option("slurmdbd", "slurmdbd_conf"))
     include = f"{CONF_DIR}/{STORAGE_CONF}"
     return host.text("slurmdbd", "slurmdbd.conf.j2", parameters=parameters, storage_conf=include)
+
+
+def configuration_changes(host: RunHost) -> bool:
+    """Whether slurmdbd.conf, which has no password, is not the one of the last run. Facts have it in rotate_keys."""
+    present = host.facts["files"].get(f"{CONF_DIR}/slurmdbd.conf")
+    return present is not None and present != hashlib.sha256(conf(host).encode()).hexdigest()
 
 
 def password(host: RunHost) -> str:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import rotation_others
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import questions, rotation_others, slurmdbd
 from plain_host import GROUPS, PlainHost, cluster
 
 pytestmark = pytest.mark.once
@@ -135,6 +136,17 @@ def test_a_host_that_needs_the_secret_must_be_in_the_run() -> None:
     host = head("jwt", ansible_play_hosts=["head", "n1"])
     (error,) = rotation_others.objections(host)
     assert error == "login needs a new secret, and is not in this run: it is outside of --limit, or failed"
+
+
+def test_other_changes_of_slurmdbd_are_refused_with_a_new_password() -> None:
+    host = head("database", __slurm_rotates=True)
+    path = "/etc/slurm/slurmdbd.conf"
+    assert path in questions.files(host)
+    host.say(files={path: hashlib.sha256(slurmdbd.conf(host).encode()).hexdigest()})
+    assert rotation_others.objections(host) == []
+    (error,) = rotation_others.objections(host.set(slurmdbd_conf={"PurgeJobAfter": "13months"}))
+    assert error == "rotate=database: the cluster file has changes that are not in force: run site.yml first"
+    assert path not in questions.files(head("jwt"))
 
 
 def test_a_registry_that_has_the_password_has_nothing_to_prove() -> None:
