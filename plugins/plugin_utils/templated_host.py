@@ -150,7 +150,7 @@ class TemplatedHost(RunHost):
 
     def text(self, role: str, template: str, **variables: Any) -> str:
         """The text of a template of a role, rendered with the variables of this host and further ones."""
-        known = {**self._variables, **variables}
+        known = {**trusted(role_defaults("slurm")), **self._variables, **variables}
         templar = self._templar.copy_with_new_env(available_variables=known)
         path = ROLES / role / "templates" / template
         return render(templar, self._loader, str(path))

@@ -124,3 +124,13 @@ def test_without_pipelining_arguments_of_modules_become_files(
     assert host(ansible_pipelining=False).writes_arguments is expected
     monkeypatch.setattr(constants, "DEFAULT_KEEP_REMOTE_FILES", True)
     assert host().writes_arguments
+
+
+DROP_IN = {"servers": "head:6817", "read_at_start": ""}
+
+
+def test_texts_of_a_host_have_the_defaults_of_role_slurm() -> None:
+    """Another host of the inventory has no variables of the role that runs."""
+    assert "NoNewPrivileges" not in host().text("slurmd", "slurmd.service.j2", **DROP_IN)
+    own = host(slurm_no_new_privileges=True).text("slurmd", "slurmd.service.j2", **DROP_IN)
+    assert "NoNewPrivileges" in own
