@@ -95,21 +95,38 @@ _ASSIGNED = re.compile(
 )
 """A value of a configuration whose name says that it is secret."""
 
-CONTENTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
-    (PRIVATE_KEY, "private key"),
+CONTENTS: tuple[tuple[tuple[bytes, ...], re.Pattern[bytes], str], ...] = (
+    ((b"private key",), PRIVATE_KEY, "private key"),
     (
-        re.compile(rb"\baws_(?:secret_access_key|session_token)[ \t]*[=:][ \t]*[\"']?[A-Za-z0-9/+=]", re.I),
+        (b"aws_secret_access_key", b"aws_session_token"),
+        re.compile(rb"aws_(?:secret_access_key|session_token)[ \t]*[=:][ \t]*[\"']?[A-Za-z0-9/+=]", re.IGNORECASE),
         "credentials of a cloud",
     ),
-    (re.compile(rb"^[ \t]*StoragePass[ \t]*=[ \t]*\S", re.MULTILINE | re.IGNORECASE), "password of the database"),
-    (re.compile(rb'"auth"[ \t]*:[ \t]*"[A-Za-z0-9+/=]{8,}"'), "credentials of a registry"),
-    (re.compile(rb"^\$ANSIBLE_VAULT;", re.MULTILINE), "encrypted secret"),
-    (re.compile(rb"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{16,}"), "token"),
-    (re.compile(rb"\b(?:gh[oprsu]_|github_pat_|glpat-|xox[abprs]-|hf_|nvapi-)[\w-]{20,}"), "token"),
-    (re.compile(rb"[:\s\"'=]\$(?:1|2[abxy]|5|6|7|y|gy)\$[./A-Za-z0-9$=,]{20,}"), "hash of a password"),
-    (re.compile(rb"\b[a-z][a-z0-9+.-]*://[^\s/:@'\"$<{]+:[^\s/@'\"$<{]+@[\w.-]"), "password in a URL"),
+    (
+        (b"storagepass",),
+        re.compile(rb"^[ \t]*StoragePass[ \t]*=[ \t]*\S", re.MULTILINE | re.IGNORECASE),
+        "password of the database",
+    ),
+    ((b'"auth"',), re.compile(rb'"auth"[ \t]*:[ \t]*"[A-Za-z0-9+/=]{8,}"'), "credentials of a registry"),
+    ((b"$ansible_vault;",), re.compile(rb"^\$ANSIBLE_VAULT;", re.MULTILINE), "encrypted secret"),
+    ((b".eyj",), re.compile(rb"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{16,}"), "token"),
+    (
+        (b"gho_", b"ghp_", b"ghr_", b"ghs_", b"ghu_", b"github_pat_", b"glpat-", b"xox", b"hf_", b"nvapi-"),
+        re.compile(rb"\b(?:gh[oprsu]_|github_pat_|glpat-|xox[abprs]-|hf_|nvapi-)[\w-]{20,}"),
+        "token",
+    ),
+    (
+        (b"$1$", b"$2a$", b"$2b$", b"$2x$", b"$2y$", b"$5$", b"$6$", b"$7$", b"$y$", b"$gy$"),
+        re.compile(rb"[:\s\"'=]\$(?:1|2[abxy]|5|6|7|y|gy)\$[./A-Za-z0-9$=,]{20,}"),
+        "hash of a password",
+    ),
+    (
+        (b"://",),
+        re.compile(rb"[a-z]://[^\s/:@'\"$<{]{1,100}:[^\s/@'\"$<{]{1,200}@[\w.-]"),
+        "password in a URL",
+    ),
 )
-"""What files have that are secrets, wherever they are."""
+"""What files have that are secrets, wherever they are: words in small letters, one of which they have, and the form."""
 
 BEGINNINGS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     # PKCS 8, PKCS 1 and SEC 1 in DER: a sequence that begins with its version; PKCS 12 has version 3.
@@ -244,7 +261,10 @@ def _of_content(path: str, name: str) -> Iterator[str]:
             content = file.read(LARGEST)
             yield from (kind for pattern, kind in BEGINNINGS if pattern.match(content))
             while content:
-                yield from (kind for pattern, kind in CONTENTS if pattern.search(content))
+                small = content.lower()
+                for words, pattern, kind in CONTENTS:
+                    if any(word in small for word in words) and pattern.search(content):
+                        yield kind
                 if any(b"PRIVATE KEY" in _decoded(found) for found in _BASE64_PEM.findall(content)):
                     yield "private key"
                 if configuration and any(_is_random(value) for value in _ASSIGNED.findall(content)):
