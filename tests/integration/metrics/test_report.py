@@ -296,7 +296,8 @@ def test_a_proxy_names_the_users(lab: Lab, site: Callable[..., Lab]) -> None:
     assert asked == ["200", "403", "200", "403"]
     assert ask("/admin/", "alice", HOST) == "403"
     # The host of the page has users, who would open the page for administrators from here.
-    refused = site({**key, "proxy": {**key["proxy"], "address": ADDRESS}}).playbook("site", "--tags=report")
+    wrong = {**key, "proxy": {"address": ADDRESS, "header": "X-Remote-User"}}
+    refused = site(wrong).playbook("site", "--tags=report")
     assert refused.changed == {}
     assert f"the address of {HOST}, whose users could give themselves any name" in str(refused.failed)
     assert lab.command(HOST, "ls /etc/gpucluster-slurm/report").split() == ["tls.crt", "tls.key"]

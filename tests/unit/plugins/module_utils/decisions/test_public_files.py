@@ -206,12 +206,12 @@ def test_a_check_that_all_can_read_has_no_secret(name: str) -> None:
 @pytest.mark.parametrize("name", SECRET_LINES)
 def test_a_script_that_all_can_read_has_no_secret(name: str, key: str) -> None:
     script = f"#!/bin/bash\n{SECRET_LINES[name]}\n"
-    given: dict[str, Any] = {
+    keys: dict[str, dict[str, Any]] = {
         "slurm_prologs": {"slurm_prologs": [{"name": "own.sh", "script": script}]},
         "slurm_epilogs": {"slurm_epilogs": [{"name": "own.sh", "script": script}]},
         "slurm_files": {"slurm_files": {"job_submit.lua": script}},
-    }[key]
-    found = "\n".join(preflight.objections(cluster(ansible_version=ANSIBLE, **given)["head"]))
+    }
+    found = "\n".join(preflight.objections(cluster(ansible_version=ANSIBLE, **keys[key])["head"]))
     assert "own.sh" in found or "job_submit.lua" in found
     assert "which all users of a host could read" in found
     assert is_clean(found)
