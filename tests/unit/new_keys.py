@@ -70,6 +70,7 @@ ELSEWHERE = {
     "defaults": "update",
     "packages": "upgrade, and scenarios with SchedMD's packages",
     "unmanaged": "adopt",
+    "taken_over": "adopt",
 }
 """Keys that scenario default does not try, with the scenario that does."""
 
