@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import IO, cast
 
 LARGEST = 1 << 16
 """Bytes that a command may print."""
@@ -73,8 +74,7 @@ def _read(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     parent = os.getppid()
     with selectors.DefaultSelector() as selector:
         for pipe, content in ((process.stdout, printed), (process.stderr, errors)):
-            assert pipe is not None
-            selector.register(pipe, selectors.EVENT_READ, content)
+            selector.register(cast(IO[bytes], pipe), selectors.EVENT_READ, content)
         while True:
             # Asked before the pipes are read: nothing comes after what is read then.
             ended = process.poll() is not None

@@ -197,7 +197,7 @@ def test_nothing_of_what_was_refused_stays(lab: Lab) -> None:
 def open_key(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The path of a key that everybody may read."""
     key = tmp_path_factory.mktemp("key") / "key.pem"
-    key.write_text("")
+    key.write_text("-----BEGIN PRIVATE KEY-----\n")
     key.chmod(0o644)
     return str(key)
 
@@ -207,8 +207,8 @@ def open_key(tmp_path_factory: pytest.TempPathFactory) -> str:
     [
         pytest.param(
             {"registry_tls": True, "registry_certificate": "/none.pem", "registry_key": "{{ open_key }}"},
-            "registry_certificate: found /none.pem, allowed: a file on the control host; or registry_tls: false for a"
-            " registry without TLS; registry_key: found {open_key} with mode 644, allowed: 600 or 400",
+            "registry_certificate: found /none.pem, which does not exist, allowed: a file next to the cluster file or below"
+            " its directory, or an absolute path; or registry_tls: false for a registry without TLS; registry_key: found {open_key} with mode 644, allowed: 600 or 400",
             id="certificate and key",
         ),
         pytest.param(
