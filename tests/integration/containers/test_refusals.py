@@ -207,8 +207,9 @@ def open_key(tmp_path_factory: pytest.TempPathFactory) -> str:
     [
         pytest.param(
             {"registry_tls": True, "registry_certificate": "/none.pem", "registry_key": "{{ open_key }}"},
-            "registry_certificate: found /none.pem, which does not exist, allowed: a file next to the cluster file or below"
-            " its directory, or an absolute path; or registry_tls: false for a registry without TLS; registry_key: found {open_key} with mode 644, allowed: 600 or 400",
+            "registry_certificate: found /none.pem, which does not exist, allowed: a file next to the cluster file or "
+            "below its directory, or an absolute path; or registry_tls: false for a registry without TLS; "
+            "registry_key: found {open_key} with mode 644, allowed: 600 or 400",
             id="certificate and key",
         ),
         pytest.param(
