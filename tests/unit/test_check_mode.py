@@ -89,7 +89,7 @@ FORETOLD_BY = {
     "nvidia_driver/modules: Load a module": "Write the modules that are loaded at boot, and their options",
     "nvidia_driver/reboot: Reboot the node": "Compare the driver with the wanted one",
     "nvidia_mig/apply: Make the instances": "Compare the instances with the declared ones",
-    "people/jobs: End the jobs": "Show the jobs that end",
+    "people/ended_jobs: End them": "Show the jobs that end",
     "registry/clients: Trust the certificate": "Write the certificate of its authority",
     "registry/run: Run nginx in front of the registry": "Run the registry with its configuration",
     "slurm_accounting/main: Make reservations": "Show that nothing is compared",

@@ -197,6 +197,12 @@ def _path(value: Any) -> None:
         raise ValueError("allowed: an absolute path without '..'")
 
 
+def _measured(value: Any) -> None:
+    """A directory of hosts in which fio writes."""
+    if directory_for("local")(value) == "/":
+        raise ValueError("allowed: a directory below /")
+
+
 def _json_file(value: Any) -> None:
     """A file of the control host that a run replaces, so it cannot be one of others."""
     if name_error(value) or not str(value).endswith(".json"):
@@ -232,11 +238,11 @@ def _image(value: Any) -> str:
 
 VALUES: dict[str, Check] = {
     "accept_container": _image,
-    "accept_disk": directory_for("local"),
+    "accept_disk": _measured,
     "accept_nccl_tests": _optional(_path),
     "accept_profile": _optional(_path),
     "accept_report_dir": _control_directory,
-    "accept_shared": _optional(directory_for("local")),
+    "accept_shared": _optional(_measured),
     "accept_user": _user,
     "adopt_conf": _optional(_path),
     "apptainer_bind_paths": one_line,
