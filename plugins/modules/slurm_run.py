@@ -88,9 +88,10 @@ if TYPE_CHECKING:
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
 
-STARTING = 40
-"""Seconds in which a slurmctld that this run has restarted answers: a standby that the first controller has stopped
-starts after 10 s (role slurmctld)."""
+STARTING = 90
+"""Seconds in which a slurmctld that this run has restarted answers. A standby that the first controller has stopped
+starts after 10 s (role slurmctld). A first controller that returns with another key waits about 30 s for the standby
+that serves (`_slurm_rpc_request_control`), and commands about 20 s for the first answer: 63 s were seen."""
 
 
 def change_locks(params: dict[str, Any], check_mode: bool = False) -> run_lock.RunLock:
