@@ -14,7 +14,6 @@ import os
 import shlex
 import subprocess
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -185,9 +184,17 @@ def test_the_doctor_takes_no_configuration_of_the_host(tmp_path: Path, monkeypat
 
 # -- what belongs to a user ------------------------------------------------------------------------------------------
 
+
+def ask_jobstats(load_program: Callable[[str], ModuleType]) -> None:
+    """Ask sacct as jobstats does, which refuses the answer of the stand-in: it is none of sacct."""
+    jobstats = load_program("job_tools/files/jobstats.py")
+    with pytest.raises(jobstats.StatsError, match="an answer that is not understood"):
+        jobstats.ask("1")
+
+
 USERS: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
     "gpus": (lambda program: program("job_tools/files/gpus.py").run(["squeue"], 9), ("SQUEUE_", "SCONTROL_")),
-    "jobstats": (lambda program: program("job_tools/files/jobstats.py").ask("1"), ("SACCT_",)),
+    "jobstats": (ask_jobstats, ("SACCT_",)),
     "notebook": (lambda program: program("job_tools/files/notebook.py").output(["scancel"]), ("SQUEUE_", "SCANCEL_")),
 }
 """What runs a command, and the beginnings of the variables of its commands."""
@@ -199,8 +206,7 @@ def test_a_tool_of_users_has_their_environment_except_what_changes_an_answer(
 ) -> None:
     monkeypatch.setenv("SLURM_CLUSTERS", "other")
     ask, changing = USERS[name]
-    with suppress(Exception):  # the answer is none of the command
-        ask(lambda path: program(path, monkeypatch))
+    ask(lambda path: program(path, monkeypatch))
     environment = seen()
     kept = {"SLURM_CLUSTERS": "other", "SLURM_CONF": OF_THE_HOST["SLURM_CONF"], "SBATCH_ACCOUNT": "nobody"}
     assert kept.items() <= environment.items()

@@ -59,7 +59,7 @@ PATHS: tuple[tuple[str, str], ...] = (
     ("var/lib/cloud/instances", "identity that a cloud has given"),
     ("etc/apt/auth.conf", "credentials"),
     ("etc/apt/auth.conf.d", "credentials"),
-    # What roles of this collection write, besides files of NAMES.
+    # What roles of this collection write under other names than those of NAMES.
     ("etc/docker/registry/upstream.env", "credentials of a registry"),
     ("etc/gpucluster-slurm/backup/control.tar", "secrets of the cluster"),
     ("etc/gpucluster-slurm/backup/environment", "credentials of the backup"),

@@ -57,6 +57,14 @@ def directory_of_a_cluster_without_a_policy(lab: Lab, tmp_path_factory: pytest.T
     assert run.rc == 0, run.failed
 
 
+def refuses_nobody(lab: Lab) -> None:
+    """Associations are enforced, the client's next jobs are accepted, and none was refused before."""
+    assert "associations" in lab.command(lab.controller, "scontrol show config | grep AccountingStorageEnforce")
+    before = int(lab.command(lab.controller, f"wc -l <{ACCEPTED}"))
+    lab.wait_for(lab.controller, f"test $(wc -l <{ACCEPTED}) -gt {before + 3} && echo more", "more", 60)
+    assert refused(lab) == []
+
+
 def test_a_check_says_whom_the_policy_refuses(lab: Lab, directory: Path) -> None:
     lab.command(lab.controller, "runuser -u alice -- sbatch -D / -o /dev/null --begin=now+1hour --wrap true")
     policy = {**POLICY, "users": [{"name": "carl", "DefaultAccount": "vision"}]}
@@ -72,10 +80,7 @@ def test_no_job_is_refused_while_the_first_policy_comes_into_force(lab: Lab, dir
     """Nor if no later stage runs."""
     run = site(lab, directory, POLICY, "--tags=controller")
     assert run.rc == 0, run.failed
-    assert "associations" in lab.command(lab.controller, "scontrol show config | grep AccountingStorageEnforce")
-    before = int(lab.command(lab.controller, f"wc -l <{ACCEPTED}"))
-    lab.wait_for(lab.controller, f"test $(wc -l <{ACCEPTED}) -gt {before + 3} && echo more", "more", 60)
-    assert refused(lab) == []
+    refuses_nobody(lab)
     run = site(lab, directory, POLICY, "--tags=controller,policy")
     assert (run.rc, refused(lab)) == (0, [])
 
@@ -152,10 +157,7 @@ def test_no_job_is_refused_while_the_first_database_comes_into_force(lab: Lab, d
     refused(lab)
     run = site(lab, directory, POLICY, "--tags=database,controller,policy")
     assert run.rc == 0, run.failed
-    assert "associations" in lab.command(lab.controller, "scontrol show config | grep AccountingStorageEnforce")
-    before = int(lab.command(lab.controller, f"wc -l <{ACCEPTED}"))
-    lab.wait_for(lab.controller, f"test $(wc -l <{ACCEPTED}) -gt {before + 3} && echo more", "more", 60)
-    assert refused(lab) == []
+    refuses_nobody(lab)
     assert lab.command(lab.controller, f"squeue -h -j {waits} -o %T") == "PENDING"
     assert lab.command(lab.controller, "sacctmgr -n show association user=alice format=account%20") == "vision"
 
