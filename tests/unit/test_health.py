@@ -132,6 +132,7 @@ RESUME = ["State=RESUME", "Reason=Not responding (cleared by the health check)"]
         pytest.param("DOWN*", "Not responding", BROKEN, DRAIN, id="silent"),
         pytest.param("DOWN", "burnt", BROKEN, [], id="set-down"),
         pytest.param("DOWN+DRAIN", BROKEN, "", RESUME, id="silent-and-well-again"),
+        pytest.param("IDLE+DRAIN", f"{BROKEN} [a@5]", f"{BROKEN} [a@5]", [], id="looks-like-a-user"),
     ],
 )
 def test_what_slurmctld_is_told(health: ModuleType, state: str, given: str, reason: str, command: list[str]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output, run
 
@@ -30,11 +31,13 @@ def show(what: str, *name: str) -> list[Record]:
 
 
 def records(text: str) -> list[Record]:
-    """The records in lines of `Key=value`; `(null)` is empty."""
+    """The records in lines of `Key=value`; `(null)` is empty. The reason of a node has all that is behind it."""
     found = []
     for line in text.split("\n"):
-        pairs = [pair.partition("=") for pair in re.split(r"\s+(?=[A-Z]\w*=)", line.strip())]
-        found.append({key: value.replace("(null)", "") for key, _equals, value in pairs if _equals})
+        fields, is_node, reason = line.strip().partition(" Reason=") if line.startswith("NodeName=") else (line, "", "")
+        pairs = [pair.partition("=") for pair in re.split(r"\s+(?=[A-Z]\w*=)", fields.strip())]
+        record = {key: value.replace("(null)", "") for key, _equals, value in pairs if _equals}
+        found.append(record | ({"Reason": reason} if is_node else {}))
     return [record for record in found if record]
 
 
@@ -63,9 +66,26 @@ def serving() -> str:
 # -- nodes -----------------------------------------------------------------------------------------------------------
 
 
-def reason_of(node: Record) -> str:
-    """The reason why a node is drained or down, without user and time."""
-    return re.sub(r"\s*\[[^\]]*\]$", "", node.get("Reason", ""))
+class Reason(NamedTuple):
+    """Why a node is drained or down; who has set it, and when. Empty texts if that is not known."""
+
+    text: str = ""
+    user: str = ""
+    since: str = ""
+
+
+_REASON = re.compile(
+    r"(.*?)(?:\s\[([^\[\]]*)@([^\[\]@]*)\](?=\s{8}|\s(?:Comment|Extra|InstanceId|InstanceType|ReservationName)=|$)|$)",
+    re.DOTALL,
+)
+"""User and time are at the end, since a person's words may look alike. Behind them are further lines of the reason,
+after eight blanks, and other fields (`slurm_sprint_node_table` in `src/api/node_info.c`)."""
+
+
+def reason_of(node: Record) -> Reason:
+    """The reason of a node."""
+    found = _REASON.match(node.get("Reason", ""))
+    return Reason(*found.groups("")) if found else Reason()
 
 
 def to_change(nodes: Sequence[Record], state: str, reason: str) -> list[Record]:
@@ -78,7 +98,7 @@ def to_change(nodes: Sequence[Record], state: str, reason: str) -> list[Record]:
         flags = {*re.sub(r"[^A-Z_+]", "", node["State"]).split("+")}
         down, drained = bool(flags & {"DOWN"}), bool(flags & {"DRAIN"})
         if state == "resume":
-            wrong = (down or drained or bool(flags & {"FAIL"})) and reason in ("", reason_of(node))
+            wrong = (down or drained or bool(flags & {"FAIL"})) and reason in ("", reason_of(node).text)
         else:
             wrong = not drained if state == "drain" else not down
         if wrong:

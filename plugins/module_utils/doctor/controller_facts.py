@@ -105,15 +105,14 @@ def read_node(record: scontrol.Record, conf: Settings) -> SlurmNode:
     state = record.get("State", "UNKNOWN")
     states = [re.sub(r"[^A-Z_]", "", word) for word in state.split("+")]
     states += ["NOT_RESPONDING"] if "*" in state and "NOT_RESPONDING" not in states else []
-    said = re.fullmatch(r"(.*?)(?:\s*\[([^\]@]*)@([^\]]*)\])?", record.get("Reason", ""), re.DOTALL)
-    reason, user, since = (said[1], said[2] or "", said[3] or "") if said else ("", "", "")
+    reason = scontrol.reason_of(record)
     checked = "config_override" not in conf.get("slurmdparameters", "").lower()
     return SlurmNode(
         name=record["NodeName"],
         states=tuple(filter(None, states)),
-        reason=reason,
-        user=user,
-        since=since,
+        reason=reason.text,
+        user=reason.user,
+        since=reason.since,
         address=record.get("NodeAddr") or record["NodeName"],
         port=int(record.get("Port") or first_port(conf.get("slurmdport", "6818"))),
         cpus=int(record.get("CPUTot") or 1) if checked else 1,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import reason_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 
@@ -116,10 +117,9 @@ def node_of(record: Mapping[str, str]) -> Node:
     flags = frozenset(re.sub(r"[^A-Z_+]", "", record.get("State", "UNKNOWN")).split("+")) - {""}
     if "*" in record.get("State", ""):
         flags |= {"NOT_RESPONDING"}
-    reason_and_user = re.fullmatch(r"(.*?)(?:\s*\[([^\]@]*)@[^\]]*\])?", record.get("Reason", ""))
-    reason, user = (reason_and_user[1], reason_and_user[2] or "") if reason_and_user else ("", "")
+    reason = reason_of(record)
     partitions = tuple(filter(None, record.get("Partitions", "").split(",")))
-    return Node(record["NodeName"], flags, partitions, reason, user)
+    return Node(record["NodeName"], flags, partitions, reason.text, reason.user)
 
 
 SQUEUE = ["squeue", "--noheader", "--all", "--array"]

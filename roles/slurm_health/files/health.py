@@ -147,6 +147,13 @@ def reason_for(wrong: Mapping[str, str]) -> str:
     return re.sub(r"[^ -!#-&(-~]", "", text.replace(APPENDED, ": "))[:REASON].rstrip()
 
 
+def given_reason(node: str) -> str:
+    """The reason in an output of `scontrol --oneliner show node`, without user and time, which are at its end."""
+    end = r" \[[^\[\]]*@[^\[\]@]*\](?= {8}| (?:Comment|Extra|InstanceId|InstanceType|ReservationName)=|$)"
+    found = re.search(rf" Reason=(.*?)(?:{end}|$)", node, re.MULTILINE)
+    return found[1] if found else ""
+
+
 def action(node: str, reason: str) -> list[str]:
     """The words for `scontrol update` after the node's name; none if the node is as it should be.
 
@@ -159,8 +166,7 @@ def action(node: str, reason: str) -> list[str]:
     """
     state = re.search(r"\bState=(\S+)", node)
     flags = set(re.split(r"[^A-Z_]+", state[1])) if state else set()
-    found = re.search(r"\bReason=(.*?)(?= \[[^\]@]*@|$)", node)
-    given = found[1] if found else ""
+    given = given_reason(node)
     ours = given.startswith(PREFIX) and APPENDED not in given
     drained = "DRAIN" in flags
     if not reason:

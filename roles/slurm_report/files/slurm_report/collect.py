@@ -236,8 +236,12 @@ def read_controllers(config: Mapping[str, str], text: str) -> list[Row]:
 NODES = ("scontrol", "--all", "--details", "--oneliner", "show", "nodes")
 """Shows nodes without a partition as well, which sinfo leaves out, and each node once."""
 
-REASON = re.compile(r" Reason=(.*?)(?: \[([^\[\]@]*)@(\d+)\]|$)")
-"""The reason of a node; who has set it, and when, if that is known."""
+REASON = re.compile(
+    r" Reason=(.*?)(?: \[([^\[\]]*)@(\d+)\](?= {8}| (?:Comment|Extra|InstanceId|InstanceType|ReservationName)=|$)|$)"
+)
+"""The reason of a node; who has set it, and when, if that is known: at its end, since a person's words may look alike.
+
+Behind it are its further lines, after eight blanks, and other fields."""
 
 OUT_OF_SERVICE = {"DOWN", "DRAIN", "FAIL", "ERROR"}
 

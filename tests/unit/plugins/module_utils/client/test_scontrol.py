@@ -72,4 +72,4 @@ def test_nodes_that_are_not_as_wanted(state: str, reason: str, nodes: list[str])
 
 
 def test_reasons_are_without_who_and_when() -> None:
-    assert [reason_of(node) for node in records(NODES)] == ["", "new DIMMs", "Not responding", "bad fan"]
+    assert [reason_of(node).text for node in records(NODES)] == ["", "new DIMMs", "Not responding", "bad fan"]
