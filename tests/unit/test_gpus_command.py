@@ -246,6 +246,48 @@ def test_shares_of_gpus_in_slurm_22_05(gpus: ModuleType) -> None:
     assert dict(gpus.measure_node(node)) == {("gpu", "h100"): (4, 3, 1, 0), ("shard", "h100"): (8, 3, 3, 2)}
 
 
+@pytest.mark.parametrize(
+    ("gres", "used", "counts"),
+    [
+        pytest.param(
+            "gpu:h100:4,shard:h100:4",
+            "gpu:h100:2(IDX:2-3),shard:h100:0(0/2,0/2,0/0,0/0)",
+            {("gpu", "h100"): (4, 2, 2, 0), ("shard", "h100"): (4, 0, 4, 0)},
+            id="a-part-of-the-gpus",
+        ),
+        pytest.param(
+            "gpu:h100:4,shard:h100:4",
+            "gpu:h100:1(IDX:0),shard:h100:1(-/2,1/2,0/0,0/0)",
+            {("gpu", "h100"): (4, 2, 2, 0), ("shard", "h100"): (4, 1, 1, 2)},
+            id="one-as-a-whole",
+        ),
+        pytest.param(
+            "gpu:a100:2,gpu:h100:2,shard:a100:0,shard:h100:8",
+            "gpu:a100:1(IDX:0),gpu:h100:1(IDX:3),shard:a100:0(0/0,0/0),shard:h100:3(3/4,0/4)",
+            {("gpu", "a100"): (2, 1, 1, 0), ("gpu", "h100"): (2, 2, 0, 0), ("shard", "h100"): (8, 3, 1, 4)},
+            id="of-one-type",
+        ),
+    ],
+)
+def test_shares_are_free_where_a_job_can_have_them(gpus: ModuleType, gres: str, used: str, counts: Any) -> None:
+    """Slurm writes `shares in use/shares` of each GPU (`_node_gres_used` in src/interfaces/gres.c)."""
+    (node,) = gpus.read_nodes(f"NodeName=n1 Gres={gres} GresUsed={used} State=MIXED Partitions=main ")
+    assert dict(gpus.measure_node(node)) == counts
+    (free,) = (row for row in gpus.report_free(gpus.Cluster(0, [node], [], {}), "shard")["nodes"])
+    assert free["free"] == counts["shard", "h100"][2]
+
+
+def test_there_are_no_rows_of_nothing(gpus: ModuleType) -> None:
+    lines = "NodeName=n1 Gres=gpu:a100:2,shard:a100:0 State=IDLE Partitions=main \nNodeName=n2 Gres=gpu:0 State=IDLE "
+    types = gpus.report_types(gpus.read_nodes(lines))
+    assert [line.split() for line in gpus.show_types(types, 80)[1:]] == [["a100", "main", "2", "0", "2", "0"]]
+
+
+def test_one_is_and_two_are(gpus: ModuleType) -> None:
+    said = [gpus.show_sooner({"type": kind, "count": count}) for kind in ("a100", "") for count in (1, 2)]
+    assert said == ["1 a100 is free now", "2 a100 are free now", "1 GPU is free now", "2 GPUs are free now"]
+
+
 def test_gpus_without_a_type_are_not_counted_twice(gpus: ModuleType) -> None:
     """Slurm has not said of which type the GPUs of a job are."""
     found = make_cluster(gpus, [("n1", "h100", 8, 3), ("n2", "a100", 8, 2)], [])
@@ -389,6 +431,56 @@ def test_what_may_start_sooner(gpus: ModuleType, per_node: str, nodes: int, soon
     assert gpus.find_sooner(found, short) == [change for change in sooner if "time_limit" not in change]
 
 
+MAINTENANCE = (
+    "ReservationName={} StartTime={} EndTime={} Duration=08:00:00 Nodes={} NodeCnt=2 Features=(null) "
+    "PartitionName=(null) Flags={} TRES=cpu=4 Users=root State=INACTIVE Comment=x Flags=MAINT Nodes=n[1-9]\n"
+)
+NAMED = "ReqNodeNotAvail, Reserved for maintenance"
+
+
+@pytest.mark.parametrize(
+    ("job", "reservation", "found"),
+    [
+        pytest.param(
+            {"reason": NAMED}, (7230, 9000, "n2", "MAINT,IGNORE_JOBS"), (7230, 7140), id="a-part-of-the-nodes"
+        ),
+        pytest.param({"reason": NAMED}, (-60, 9000, "n2", "MAINT"), (-60, None), id="it-has-begun"),
+        pytest.param({"reason": NAMED}, (100, 9000, "n2", "MAINT"), (100, None), id="no-time-would-fit"),
+        pytest.param({"reason": "Resources"}, (7230, 9000, "n[1-3]", "MAINT"), (7230, 7140), id="all-nodes"),
+        pytest.param({"reason": NAMED, "limit": None}, (7230, 9000, "n2", "MAINT"), (7230, 7140), id="no-limit"),
+        pytest.param({"reason": "Resources"}, (7230, 9000, "n2", "MAINT"), None, id="other-nodes-are-left"),
+        pytest.param({"reason": NAMED, "limit": 3600}, (7230, 9000, "n2", "MAINT"), None, id="it-ends-before"),
+        pytest.param({"reason": NAMED}, (7230, 9000, "n9", "MAINT"), None, id="of-other-nodes"),
+        pytest.param({"reason": NAMED}, (7230, 9000, "n2", "SPEC_NODES"), None, id="no-maintenance"),
+        pytest.param({"reason": NAMED}, (-60, -10, "n2", "MAINT"), None, id="it-is-over"),
+    ],
+)
+def test_a_maintenance_is_named(gpus: ModuleType, job: Any, reservation: Any, found: Any) -> None:
+    now = 1_000_000
+    start, end, hosts, flags = reservation
+    text = MAINTENANCE.format("maint", now + start, now + end, hosts, flags)
+    named = gpus.find_maintenance(text, {"n1", "n2"}, wait(gpus, **job), now)
+    assert named == (
+        [{"name": "maint", "start": now + found[0], "end": now + end, "time_limit": found[1]}] if found else []
+    )
+
+
+def test_what_people_read_of_a_maintenance(gpus: ModuleType) -> None:
+    job = wait(gpus, reason=NAMED, per_node="gres/gpu:h100:2", submitted=100)
+    near = {"name": "maint", "start": 7230, "end": 9000, "time_limit": 7140}
+    found = gpus.report_why(
+        make_cluster(gpus, [], []), [job], {}, {"1": [near, near | {"start": 0, "time_limit": None}]}
+    )
+    lines = gpus.show_why(found, 80)
+    start, end = (gpus.name_clock(seconds, 0) for seconds in (7230, 9000))
+    assert lines[2:4] == ["  Reason:  its nodes are reserved for a maintenance", f"           ({NAMED})"]
+    assert lines[4:7] == [
+        f"  Maint.:  maint from {start} to {end}",
+        "  Sooner:  with --time=1:59:00 or less it ends before the maintenance",
+        f"  Maint.:  maint until {end}",
+    ]
+
+
 @pytest.mark.parametrize(
     ("state", "free"),
     [
@@ -419,6 +511,7 @@ def runner(stand_in: StandIn, tmp_path: Path) -> Callable[..., subprocess.Comple
         answers = RECORDED / release
         others = f"*assoc_mgr*qos*) cat {answers}/qos;; *assoc_mgr*) cat {answers}/associations;;"
         own = f"*node) cat {answers}/nodes;; *job) cat {answers}/details;; *partition) cat {answers}/partitions;;"
+        own += " *reservation) echo No reservations in the system;;"
         stand_in("scontrol", f'echo scontrol >>{tmp_path}/calls; case "$*" in {own} {others} *) exit 9;; esac')
         stand_in("squeue", f"echo squeue >>{tmp_path}/calls; test -z $SQUEUE_USERS && cat {answers}/jobs")
         program = ROLES / "job_tools/files/gpus.py"

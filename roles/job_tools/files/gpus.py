@@ -29,6 +29,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -71,6 +72,7 @@ JOBS = ["squeue", "--noheader", "--Format=" + ",".join(f"{name}:{width}|" for na
 DETAILS = ["scontrol", "--details", "--oneliner", "show", "job"]
 """The only command that has the indices of all jobs' GPUs."""
 PARTITIONS = ["scontrol", "--oneliner", "show", "partition"]
+RESERVATIONS = ["scontrol", "--oneliner", "show", "reservation"]
 CHANGING = ("SQUEUE_", "SCONTROL_", "SLURM_BITSTR_LEN")
 """Variables of the user that would change an answer. Others choose the cluster, and stay."""
 NOTHING = "No "
@@ -111,6 +113,7 @@ def understood(command: list[str], text: str) -> bool:
         fields = [line.split("|") for line in text.split("\n")]
         return not text.strip() or any(len(each) > len(JOB_FIELDS) and each[0].strip().isdigit() for each in fields)
     first = {tuple(NODES): "NodeName=", tuple(DETAILS): "JobId=", tuple(PARTITIONS): "PartitionName="}
+    first[tuple(RESERVATIONS)] = "ReservationName="
     return text.startswith((first.get(tuple(command), ""), NOTHING))
 
 
@@ -159,7 +162,10 @@ class Gres(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A node with GPUs. used: GPUs, and shares, that jobs have. shared: by type, GPUs of which jobs have shares."""
+    """A node with GPUs. used: GPUs, and shares, that jobs have. shared: by type, GPUs of which jobs have shares.
+
+    left: shares that no job has, of GPUs that no job has as a whole; without those of which Slurm does not say this.
+    """
 
     name: str
     partitions: tuple[str, ...]
@@ -167,6 +173,7 @@ class Node(NamedTuple):
     total: Counter[tuple[str, str]]
     used: Counter[tuple[str, str]]
     shared: Counter[str]
+    left: dict[tuple[str, str], int]
 
 
 class Job(NamedTuple):
@@ -253,6 +260,12 @@ def read_indices(detail: str) -> tuple[int, ...] | None:
     return None
 
 
+def read_left(detail: str) -> tuple[int, ...]:
+    """The shares of each GPU that are left in `1/2,-/2`; `-` is a GPU that a job has as a whole."""
+    shares = (share.partition("/") for share in detail.split(","))
+    return tuple(int(total) - int(used) if used.isdigit() and total.isdigit() else 0 for used, _slash, total in shares)
+
+
 @cache
 def read_gres(text: str) -> tuple[Gres, ...]:
     """The GPUs in what Slurm writes for GRES or TRES, such as `gpu:a100:2(IDX:0-1)` or `cpu=1,gres/gpu:a100=2`."""
@@ -307,6 +320,7 @@ def read_node(line: str) -> Node | None:
     total: Counter[tuple[str, str]] = Counter()
     for gres in read_gres(read_field(line, "Gres")):
         total[gres.kind, gres.type] += gres.number
+    total = +total  # Slurm names types of GPUs without shares as well
     if not total:
         return None
     used: Counter[tuple[str, str]] = Counter()
@@ -321,7 +335,28 @@ def read_node(line: str) -> Node | None:
             shared[gres.type] += len(gres.indices or ())
     state = {part.rstrip("*$~#!%@^-") for part in read_field(line, "State").split("+")}
     partitions = tuple(name for name in read_field(line, "Partitions").split(",") if name)
-    return Node(line[9:].partition(" ")[0], partitions, not state & UNAVAILABLE, total, used, shared)
+    name = line[9:].partition(" ")[0]
+    return Node(
+        name, partitions, not state & UNAVAILABLE, total, used, shared, count_left(read_field(line, "GresUsed"))
+    )
+
+
+def count_left(used: str) -> dict[tuple[str, str], int]:
+    """The shares that no job has, of GPUs that no job has as a whole, by kind and type.
+
+    Indices count the GPUs of all types; the list of a type has its own GPUs alone, and the lists have the same order.
+    """
+    whole = {index for gres in read_gres(used) if gres.kind == "gpu" for index in gres.indices or ()}
+    found: dict[tuple[str, str], int] = {}
+    first: Counter[str] = Counter()
+    for kind, name, *_counts, detail in GRES.findall(used):
+        if "/" in detail:
+            left = read_left(detail)
+            found[kind, "" if name == "(null)" else name] = sum(
+                number for place, number in enumerate(left, first[kind]) if place not in whole
+            )
+            first[kind] += len(left)
+    return found
 
 
 def read_nodes(text: str) -> list[Node]:
@@ -514,6 +549,8 @@ def explain(reason: str) -> str:
     """The reason of a job that waits, in plain words; as Slurm says it where there are none."""
     if reason.endswith("May be reserved for other job"):
         return "its nodes are kept for a job with a higher priority"
+    if reason.endswith("Reserved for maintenance"):
+        return "its nodes are reserved for a maintenance"
     word = re.split(r"[ ,]", reason, maxsplit=1)[0]
     if word in REASONS:
         return REASONS[word]
@@ -544,6 +581,8 @@ def measure_node(node: Node) -> Iterator[tuple[tuple[str, str], tuple[int, int, 
             shared = node.shared[name] + (node.shared[""] if name and len(gpus) == 1 else 0)
             used, rest = used + shared, rest - shared
             free = rest
+        elif (kind, name) in node.left:
+            free = node.left[kind, name]
         else:
             whole = [other for other in gpus if name in {other, ""}]
             of_these = sum(gpus[other] for other in whole)
@@ -703,10 +742,36 @@ def find_most(free: list[int], job: Job) -> int:
     return sum(free)
 
 
+def waits_for_nodes(job: Job) -> bool:
+    """Whether a job waits for nodes, and not for something else."""
+    return job.state in WAITING and re.split(r"[ ,]", job.reason, maxsplit=1)[0] in FOR_RESOURCES
+
+
+def find_maintenance(reservations: str, hosts: set[str], job: Job, now: int) -> list[dict[str, Any]]:
+    """The maintenance that keeps a job from its nodes, by the output of RESERVATIONS, with the --time that ends before.
+
+    hosts: those of its partitions. If Slurm does not say that it waits for this, all of them must be concerned.
+    """
+    found = []
+    for line in reservations.split("\n"):
+        start, end = (read_seconds(read_field(line, name)) or 0 for name in ("StartTime", "EndTime"))
+        concerned = hosts.intersection(expand(read_field(line, "Nodes")))
+        lasts = end > now and (job.limit is None or now + job.limit > start)
+        if "MAINT" not in read_field(line, "Flags").split(",") or not lasts or not concerned:
+            continue
+        if concerned == hosts or job.reason.endswith("Reserved for maintenance"):
+            minutes = (start - now) // 60 - 1  # it takes a moment until Slurm has the new value
+            name = line[16:].partition(" ")[0]
+            found.append(
+                {"name": name, "start": start, "end": end, "time_limit": 60 * minutes if minutes > 0 else None}
+            )
+    return sorted(found, key=lambda each: each["start"])
+
+
 def find_sooner(cluster: Cluster, job: Job) -> list[dict[str, Any]]:
     """What may start sooner than a job that waits for GPUs of one type: other values of its options."""
     wanted = find_wanted(job)
-    if re.split(r"[ ,]", job.reason, maxsplit=1)[0] not in FOR_RESOURCES or len(wanted) != 1 or wanted[0].kind != "gpu":
+    if not waits_for_nodes(job) or len(wanted) != 1 or wanted[0].kind != "gpu":
         return []
     gpus = wanted[0]
     free = find_free(cluster, job.partition)
@@ -824,13 +889,19 @@ def find_limits(of: str, text: str, kind: str, begins: str, minutes: str) -> Ite
                 yield Limit(of, f"{name} {tres}", value, used or None)
 
 
-def report_why(cluster: Cluster, jobs: list[Job], limits: dict[str, list[Limit]]) -> dict[str, Any]:
-    """Why jobs wait. limits: by the ids of jobs."""
+def report_why(
+    cluster: Cluster,
+    jobs: list[Job],
+    limits: dict[str, list[Limit]],
+    maintenance: dict[str, list[dict[str, Any]]] | None = None,
+) -> dict[str, Any]:
+    """Why jobs wait. limits, maintenance: by the ids of jobs."""
     reports = []
     for job in jobs:
         if job.state in WAITING:
             more = {
                 "limits": [limit._asdict() for limit in limits.get(job.id, [])],
+                "maintenance": (maintenance or {}).get(job.id, []),
                 "sooner": find_sooner(cluster, job),
             }
             reports.append(report_waiting(job) | more)
@@ -981,7 +1052,8 @@ def show_sooner(sooner: dict[str, Any]) -> str:
     """A change of a job's options."""
     if "time_limit" in sooner:
         return f"with --time={name_duration(sooner['time_limit'])} or less it fits before the next planned job"
-    return f"{sooner['count']} {sooner['type'] or 'GPUs'} are free now"
+    one = sooner["count"] == 1
+    return f"{sooner['count']} {sooner['type'] or ('GPU' if one else 'GPUs')} {'is' if one else 'are'} free now"
 
 
 def show_why(report: dict[str, Any], width: int) -> list[str]:
@@ -1001,8 +1073,19 @@ def show_why(report: dict[str, Any], width: int) -> list[str]:
         if job["explanation"] != job["reason"]:
             lines.append(f"           ({job['reason']})")
         for limit in job["limits"]:
-            used = "" if limit["used"] is None else f", of which {limit['used']} are used"
+            used = (
+                ""
+                if limit["used"] is None
+                else f", of which {limit['used']} {'is' if limit['used'] == '1' else 'are'} used"
+            )
             lines.append(f"  Limit:   {limit['of']}: {limit['name']}={limit['value']}{used}")
+        for each in job["maintenance"]:
+            start, end = (name_clock(each[key], report["time"]) for key in ("start", "end"))
+            begun = each["start"] <= report["time"]
+            lines.append(f"  Maint.:  {each['name']} {f'until {end}' if begun else f'from {start} to {end}'}")
+            if each["time_limit"]:
+                limit = name_duration(each["time_limit"])
+                lines.append(f"  Sooner:  with --time={limit} or less it ends before the maintenance")
         if job["start"] is None:
             lines.append("  Start:   Slurm has not planned it yet")
         else:
@@ -1058,7 +1141,20 @@ def answer_why(cluster: Cluster, wanted: str, partitions: str) -> dict[str, Any]
             if tuple(command) not in answers:
                 answers[tuple(command)] = run(command, SECONDS)
             limits[job.id] += read_limits(answers[tuple(command)], job)
-    return report_why(cluster, jobs, limits)
+    return report_why(cluster, jobs, limits, ask_maintenance(partitions, jobs, cluster.now))
+
+
+def ask_maintenance(partitions: str, jobs: list[Job], now: int) -> dict[str, list[dict[str, Any]]]:
+    """The maintenance that keeps jobs from their nodes, by the ids of the jobs."""
+    waiting, reservations = [job for job in jobs if waits_for_nodes(job)], ""
+    with suppress(SlurmError):  # the rest of the answer is true without it
+        reservations = run(RESERVATIONS, SECONDS) if waiting else ""
+    found = {}
+    for job in waiting:
+        lines = find_partitions(partitions, job).values()
+        hosts = {host for line in lines for host in expand(read_field(line, "Nodes"))}
+        found[job.id] = find_maintenance(reservations, hosts, job, now)
+    return found
 
 
 def find_report(options: Options, me: str) -> tuple[dict[str, Any], list[str]]:

@@ -81,6 +81,8 @@ def explain(reason: str) -> str:
     """The reason of a job that waits, in plain words; as Slurm says it where there are none."""
     if reason.endswith("May be reserved for other job"):
         return "its nodes are kept for a job with a higher priority"
+    if reason.endswith("Reserved for maintenance"):
+        return "its nodes are reserved for a maintenance"
     word = re.split(r"[ ,]", reason, maxsplit=1)[0]
     if word in REASONS:
         return REASONS[word]
