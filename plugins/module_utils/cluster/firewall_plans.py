@@ -252,6 +252,9 @@ def firewall_plans(
     return {"plans": plans, "hosts": of}
 
 
+_OF_ONE_HOST = ("slurm_monitoring", "slurm_report")
+
+
 def _groups(members: Mapping[str, Collection[str]], variables: Mapping[str, Any]) -> dict[str, frozenset[str]]:
     """The hosts of each group that rules name."""
     mounting = [
@@ -262,8 +265,8 @@ def _groups(members: Mapping[str, Collection[str]], variables: Mapping[str, Any]
         for host in (members[name] if name in HOST_GROUPS else [name])
     ]
     database = [variables["slurm_database"]] if variables["slurm_database"] else []
-    monitoring = [host] if (host := hosts_in(variables.get("slurm_monitoring") or {})) else []
-    found = {**members, "database": database, "nfs_clients": mounting, "monitoring": monitoring}
+    monitoring, report = ([host] if (host := hosts_in(variables.get(name) or {})) else [] for name in _OF_ONE_HOST)
+    found = {**members, "database": database, "nfs_clients": mounting, "monitoring": monitoring, "report": report}
     return {name: frozenset(names) for name, names in found.items()}
 
 
@@ -335,7 +338,7 @@ def _rules_of_roles(roles: Collection[str], everywhere: Mapping[str, str], has_n
 
 def _rules_of_monitoring(
     host: str,
-    groups: Mapping[str, Collection[str]],
+    groups: Mapping[str, frozenset[str]],
     listening: Mapping[str | None, list[tuple[str, str]]],
     readers: Collection[str],
 ) -> Iterator[Rule]:
@@ -346,7 +349,8 @@ def _rules_of_monitoring(
     if host in groups["controllers"]:
         yield Rule("metrics of slurmctld", ("monitoring",), dict(listening[host])["SlurmctldPort"])
     if host in groups["monitoring"]:
-        yield Rule("Prometheus", ("controllers",), str(PROMETHEUS))
+        report = () if groups["report"] <= groups["controllers"] else ("report",)  # its page shows alerts
+        yield Rule("Prometheus", ("controllers", *report), str(PROMETHEUS))
     if host in groups["monitoring"] and readers:
         yield Rule("Prometheus and alertmanager", ("readers",), f"{PROMETHEUS},{ALERTMANAGER}")
 
