@@ -193,7 +193,7 @@ def test_the_table_of_who_speaks_to_whom() -> None:
 
 @pytest.mark.parametrize(("report", "more"), [({}, []), ({"host": "login1"}, ["report"]), ({"host": "head"}, [])])
 def test_the_page_asks_prometheus_for_alerts(report: dict[str, Any], more: list[str]) -> None:
-    of = {"slurm_monitoring": {"host": "db"}, "slurm_report": report, "slurm_report_port": 443}
+    of: dict[str, Any] = {"slurm_monitoring": {"host": "db"}, "slurm_report": report, "slurm_report_port": 443}
     assert rules("db", **of)["Prometheus"] == (["controllers", *more], "9090")
     assert plan("db", **of)["sets"].get("report") == ({"ip": ["10.0.0.6"]} if more else None)
 
