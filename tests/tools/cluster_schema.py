@@ -286,6 +286,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     report_key.address: TEXT,
     report_key.header: {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9-]*$"},
     report_key.users: list_of(TEXT),
+    report_key.web_address: {"type": "string", "pattern": "^https?://"},
     job_scripts.script_name: TEXT,
     job_scripts.script: {"type": "string", "pattern": "^#!"},
     job_scripts.on_failure: {"enum": [*job_scripts.FAILURES]},

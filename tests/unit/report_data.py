@@ -106,6 +106,8 @@ def _jobs(
                 left -= taken
                 number += 1
                 own = {"gpus": [{"type": gpus["type"], "count": taken}], "cpus": 16 * taken, "nodes": node["name"]}
+                own |= {"state": "SUSPENDED"} if number % 40 == 0 else {}
+                own |= {"gpus": [], "shares": [{"kind": "shard", "type": "h100", "count": 2}]} if number == 7 else {}
                 yield _job(number, some.choice(people), some, start=at(-some.uniform(0, 40)), **own)
     for place in range(count - running):
         tasks = some.choice([1, 1, 1, 1, 8, 40])
@@ -241,6 +243,12 @@ def acceptance(runs: int = 12, kinds: tuple[str, ...] = ("h100", "a100"), nodes:
     return found
 
 
+LINKS = [
+    {"title": "Prometheus", "url": "http://10.0.0.9:9090"},
+    {"title": "Dashboards", "url": "https://grafana.example.org/d/slurm"},
+]
+
+
 def cluster(nodes: int = 24, jobs: int = 160, running: int = 60, users: int = 20, seed: int = 4) -> Data:
     """The data of a cluster. jobs: lines of squeue, of which so many run."""
     some = random.Random(seed)
@@ -297,6 +305,24 @@ def cluster(nodes: int = 24, jobs: int = 160, running: int = 60, users: int = 20
                 "message": "New cooling loops. Jobs that would not end before the start wait until the end.",
             }
         ],
+        "alerts": [
+            {
+                "name": "SlurmNodeDrained",
+                "severity": "ticket",
+                "since": at(-3 * place),
+                "text": f"gpu{place:02} has been drained for {3 * place}h 10m (a GPU has fallen off the bus)",
+            }
+            for place in (1, 2)
+        ]
+        + [
+            {
+                "name": "SlurmControllerDown",
+                "severity": "page",
+                "since": at(-0.2),
+                "text": "slurmctld of head2 does not answer",
+            }
+        ],
+        "links": LINKS,
         "private": [],
         "missing": [],
     }

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -136,6 +137,47 @@ def test_an_old_page_warns(browser: Browser, pages: Path, tmp_path: Path) -> Non
     assert text_of(browser, "#old") == "This page is old: it was made 16 min ago, and may no longer be true."
 
 
+def test_ages_grow_with_the_page(browser: Browser, tmp_path: Path) -> None:
+    """The page was made 14 minutes ago, and the validation ended 4 minutes before."""
+    made = datetime.now(timezone.utc) - timedelta(minutes=14, seconds=5)
+    data = report_data.cluster(nodes=3, jobs=2, running=1)
+    data["made"] = made.isoformat()
+    data["validation"]["finished"] = (made - timedelta(minutes=4)).isoformat()
+    directory = written(tmp_path / "ages", data)
+    browser.open(directory / "admin.html")
+    assert "passed 18 min ago" in text_of(browser, ".checks")
+    assert "(18 min ago)" in text_of(browser, "#validation")
+    browser.look(scripts=False)
+    browser.open(directory / "admin.html")
+    assert "passed 4 min ago" in (directory / "admin.html").read_text()
+
+
+def test_a_user_finds_his_jobs(browser: Browser, tmp_path: Path) -> None:
+    hostile = "<b>'\"x"
+    data = report_data.cluster(nodes=3, jobs=30, running=9, users=4)
+    data["jobs"][0]["user"] = hostile
+    page_of_users = written(tmp_path / "own", data) / "index.html"
+    shown = (
+        "[...document.querySelectorAll('.own details')].filter((e) => e.checkVisibility()).map((e) => e.dataset.user)"
+    )
+
+    def choose(name: str) -> Any:
+        browser.ask(f"document.getElementById('own-user').value = {json.dumps(name)}")
+        browser.ask("document.getElementById('own-user').dispatchEvent(new Event('input'))")
+        return browser.ask(shown)
+
+    browser.open(page_of_users)
+    assert choose("ada") == ["ada"]
+    assert choose(hostile) == [hostile]
+    assert text_of(browser, ".own details:not([hidden]) summary") == f"{hostile} 1 running, 0 waiting"
+    assert choose("nobody") == []
+    assert "has no jobs here" in text_of(browser, "#own")
+    choose("ben")
+    browser.open(page_of_users)
+    assert browser.ask(shown) == ["ben"]  # the browser remembers it
+    assert browser.complaints == []
+
+
 def test_all_can_be_read_without_script(browser: Browser, pages: Path) -> None:
     browser.look(scripts=False)
     browser.open(pages / "admin.html")
@@ -156,6 +198,8 @@ def test_a_phone_shows_all_without_a_horizontal_bar(browser: Browser, pages: Pat
     assert browser.complaints == []
     assert browser.ask(TOO_WIDE) == []
     assert browser.ask("[document.documentElement.scrollWidth, innerWidth]") == [360, 360]
+    heights = "[...document.querySelectorAll('#queue .numbers tbody tr')].map((row) => row.offsetHeight)"
+    assert max(browser.ask(heights)) < 40, "an account or a user takes more than a line"
 
 
 def test_a_phone_shows_2000_nodes(browser: Browser, large: Path) -> None:

@@ -16,7 +16,9 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -27,7 +29,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.language import h
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import StandIn
-from report_programs import FILES, RELEASES, config, jobs, program, put_commands
+from report_programs import FILES, RELEASES, RESERVATIONS, config, jobs, program, put_commands
 
 pytestmark = pytest.mark.once
 
@@ -45,6 +47,7 @@ def of_role(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
         "STATE": state,
         "BACKUP": tmp_path / "status.json",
         "SETTINGS": tmp_path / "report.json",
+        "MAINTENANCE": tmp_path / "maintenance.json",
         "GPU_HOURS": str(tmp_path / "stand-ins/slurm-gpu-hours"),
     }
     for name, value in values.items():
@@ -234,6 +237,86 @@ def test_maintenance(collected: Collect) -> None:
         }
     ]
     assert collected("26.05", reservations="No reservations in the system\n")["maintenance"] == []
+
+
+def test_the_message_of_the_playbook_maintenance(collected: Collect, report: ModuleType) -> None:
+    line = RESERVATIONS.replace("=week", "=gpucluster_maintenance").replace(" Comment=new switch, Flags=no", "")
+    assert collected("24.11", reservations=line)["maintenance"][0]["message"] == ""
+    report.MAINTENANCE.write_text(json.dumps({"name": "gpucluster_maintenance", "message": "It's <b>\nnew"}))
+    assert collected("22.05", reservations=line)["maintenance"][0]["message"] == "It's <b>\nnew"
+    # The message of an earlier maintenance is not that of another reservation.
+    assert collected("24.11")["maintenance"][0]["message"] == "new switch, Flags=no"
+
+
+ALERT = {
+    "labels": {"alertname": "SlurmNodeDrained", "severity": "ticket", "node": "n1"},
+    "annotations": {"summary": "n1 has been drained for 4h 0m 0s (person)", "remedy": "x"},
+    "state": "firing",
+    "activeAt": "2026-11-29T04:00:00.123456789Z",
+    "value": "1.4e+04",
+}
+
+
+def test_alerts_that_fire(collected: Collect) -> None:
+    """Prometheus is a stand-in: an answer in the form of its API, `/api/v1/alerts`."""
+    asked = []
+
+    class Prometheus(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            answer = {"status": "success", "data": {"alerts": [ALERT, {**ALERT, "state": "pending"}]}}
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *_arguments: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Prometheus) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        data = collected("24.11", settings={"prometheus": url, "links": [{"title": "Prometheus", "url": url}]})
+        server.shutdown()
+    assert asked == ["/api/v1/alerts"]
+    alert = {"name": "SlurmNodeDrained", "severity": "ticket", "since": "2026-11-29T04:00:00Z"}
+    assert data["alerts"] == [{**alert, "text": "n1 has been drained for 4h 0m 0s (person)"}]
+    assert data["links"] == [{"title": "Prometheus", "url": url}]
+    gone = collected("24.11", settings={"prometheus": url})
+    assert gone["alerts"] is None
+    assert [row["why"][:40] for row in gone["missing"] if row["part"] == "alerts"] == [f"{url} does not answer:"[:40]]
+    without = collected("24.11")
+    assert (without["alerts"], [row for row in without["missing"] if row["part"] == "alerts"]) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("used", "allocated"),
+    [
+        ("gpu:h100:1(IDX:0),shard:h100:3(0/4,2/4,1/4,0/4)", 3),
+        ("gpu:h100:1(IDX:0),shard:h100:3(-/4,2/4,1/4,0/4)", 3),
+        ("gpu:h100:1(IDX:0),shard:h100:2(IDX:2-3)", 3),
+        ("gpu:h100:0(IDX:N/A),mps:h100:50(50/100,0/100,0/100,0/100)", 1),
+        ("gpu:h100:4(IDX:0-3),shard:0", 4),
+    ],
+)
+def test_a_gpu_of_which_jobs_have_shares_is_in_use(collected: Collect, used: str, allocated: int) -> None:
+    line = node("n1", "MIXED", "x [root@1]").replace("Gres=(null)", f"Gres=gpu:h100:4,shard:h100:16 GresUsed={used}")
+    assert collected("24.11", nodes=line)["nodes"][0]["gpus"] == [{"type": "h100", "count": 4, "allocated": allocated}]
+
+
+@pytest.mark.parametrize(
+    ("alloc", "asked", "shares"),
+    [
+        ("cpu=1,node=1,gres/shard=2,gres/shard:h100=2", "", [("shard", "h100", 2)]),
+        ("cpu=1,node=1,gres/shard=2", "gres/shard:h100:2", [("shard", "", 2)]),
+        ("cpu=2,mem=1G,node=2,billing=2", "gres/shard:2", [("shard", "", 4)]),
+        ("cpu=2,mem=1G,node=1", "gres:mps:50", [("mps", "", 50)]),
+        ("cpu=1,node=1,gres/gpu=2", "gres/gpu:2", []),
+    ],
+)
+def test_shares_of_a_job(alloc: str, asked: str, shares: list[tuple[str, str, int]]) -> None:
+    fields = dict.fromkeys(program().JOB_FIELDS, "") | {"tres-alloc": alloc, "tres-per-node": asked}
+    found = program().shares_of_job(fields)
+    assert [(share["kind"], share["type"], share["count"]) for share in found] == shares
 
 
 def test_private_data_and_several_controllers(collected: Collect) -> None:

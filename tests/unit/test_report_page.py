@@ -244,6 +244,154 @@ def test_a_job_that_has_ended_is_no_part_of_the_queue() -> None:
     assert jobs.read_job({"id": "1", "state": "CANCELLED by 0"}) is None
 
 
+RUNNING: Data = {
+    "user": "ada",
+    "account": "a",
+    "state": "RUNNING",
+    "start": report_data.at(-1),
+    "time_limit": 7200,
+    "nodes": "n1",
+    "cpus": 4,
+    "gpus": [{"type": "h100", "count": 2}],
+}
+
+
+def read_jobs(*records: Data) -> list[jobs.Job]:
+    """Jobs of the data."""
+    return [job for job in (jobs.read_job({**RUNNING, **record}, NOW) for record in records) if job]
+
+
+def test_a_suspended_job_keeps_its_gpus_and_does_not_run() -> None:
+    """Slurm takes the CPUs alone from it (`job_res_rm_job` in src/plugins/select/cons_tres/job_resources.c)."""
+    queue = jobs.queue_of(read_jobs({"id": "1"}, {"id": "2", "state": "SUSPENDED"}))
+    assert (queue.running, queue.suspended, queue.waiting, len(queue.listed_running)) == (1, 1, 0, 2)
+    assert queue.users == [jobs.Share("ada", running=1, gpus=4, cpus=4)]
+    data = {**MADE, "nodes": [], "jobs": [{**RUNNING, "id": "2", "state": "SUSPENDED"}]}
+    found = Read(admin(data))
+    assert "Jobs running 0 1 suspended" in found.text
+    assert "Running and suspended, from the most GPUs" in found.text
+    assert "2 (suspended)" in found.text
+
+
+@pytest.mark.parametrize(
+    ("hours", "reason", "shown"),
+    [
+        (3, "Resources", "2026-11-27 17:35 +01:00"),
+        (365 * 24, "Resources", "not planned"),
+        (200 * 24, "Priority", "not planned"),
+        (365 * 24, "BeginTime", "2027-11-27 14:35 +01:00"),
+        (None, "Priority", "not planned"),
+    ],
+)
+def test_a_start_that_slurm_does_not_plan(hours: float | None, reason: str, shown: str) -> None:
+    """Slurm takes a job without a time limit to end in a year. The program gpus says the same."""
+    expected = None if hours is None else report_data.at(hours)
+    waiting = {**RUNNING, "id": "7", "state": "PENDING", "reason": reason, "start": None, "expected_start": expected}
+    text = Read(admin({**MADE, "jobs": [waiting]})).text
+    assert text.count(shown) == 2  # in the queue, and in the jobs of the user
+    gpus = load("job_tools/files/gpus.py")
+    own = gpus.Job(**dict.fromkeys(gpus.Job._fields, ""))._replace(id="7", nodes=1, tasks=1, reason=reason)
+    start = None if hours is None else int(NOW.seconds + 3600 * hours)
+    found = gpus.report_waiting(own._replace(start=start), int(NOW.seconds))["start"]
+    assert found == (None if shown == "not planned" else start)
+
+
+def test_shares_of_gpus_are_shown() -> None:
+    one, two = ([{"kind": "shard", "type": "h100", "count": count}] for count in (1, 2))
+    found = read_jobs(
+        {"gpus": [], "shares": one}, {"gpus": [], "shares": two}, {"shares": [{"kind": "mps", "count": 50}]}
+    )
+    assert [job.wanted for job in found] == ["1 h100 shard", "2 h100 shards", "2 h100, 50 mps"]
+
+
+def test_when_the_next_gpu_of_a_type_is_free() -> None:
+    def node(name: str, state: str, kind: str, allocated: int) -> nodes.Node:
+        return nodes.Node(name, state, [], 8, 8, None, None, [nodes.Gpu(kind, 4, allocated)])
+
+    machines = [
+        node("n1", "ALLOCATED", "h100", 4),
+        node("n2", "MIXED+DRAIN", "h100", 4),
+        node("n3", "MIXED", "a100", 3),
+        node("n4", "ALLOCATED", "t4", 4),
+        node("n5", "ALLOCATED", "v100", 4),
+    ]
+    found = read_jobs(
+        {"time_limit": 5 * 3600},
+        {"time_limit": 3 * 3600},
+        {"time_limit": 2 * 3600, "nodes": "n2"},
+        {"time_limit": 4000, "nodes": "n3"},
+        {"time_limit": None, "nodes": "n4", "gpus": [{"type": "t4", "count": 4}]},
+        {"time_limit": 1800, "nodes": "n5", "gpus": [{"type": "", "count": 4}]},
+    )
+    rows = nodes.grid_of(machines, {}, {}, nodes.ends_of_types(found, machines), NOW).types
+    assert {row.type: row.next.shown for row in rows} == {
+        "h100": "2026-11-27 16:35 +01:00",  # the job on a drained node gives none back
+        "a100": "",  # one is free
+        "t4": "",  # its job has no limit
+        "v100": "2026-11-27 14:35 +01:00",  # its job should have ended
+    }
+
+
+def test_the_jobs_of_a_user_are_all_there() -> None:
+    """Also those that the tables of the queue leave out."""
+    others = [{"id": str(number), "user": "ada", "priority": 9, "state": "PENDING"} for number in range(900)]
+    mine = {"id": "5_[1-3]", "array_tasks": 3, "user": "zoe", "state": "PENDING", "reason": "Priority"}
+    queue = jobs.queue_of(read_jobs(*others, mine, {"id": "6", "user": "zoe"}))
+    assert "zoe" not in [job.user for job in queue.listed_waiting]
+    own = {found.user: found for found in queue.own}
+    assert [job.id for job in own["zoe"].jobs] == ["6", "5_[1-3]"]
+    assert (own["zoe"].running, own["zoe"].waiting, own["zoe"].note) == (1, 3, "")
+    assert (len(own["ada"].jobs), own["ada"].note) == (20, "and 880 lines of the queue more")
+    many = jobs.queue_of(read_jobs(*({"id": str(number), "user": f"u{number % 1000}"} for number in range(9000))))
+    assert sum(len(found.jobs) for found in many.own) == 2000
+
+
+def test_alerts_that_fire_and_links_are_for_administrators(data: Data) -> None:
+    found = Read(admin(data))
+    assert "Alerts 3 firing" in found.text
+    assert "page SlurmControllerDown for 12 min slurmctld of head2 does not answer" in found.text
+    assert "ticket SlurmNodeDrained (2) for 6 h gpu01 has been drained" in found.text
+    links = {attributes.get("href") for tag, attributes in found.tags if tag == "a"}
+    assert {"http://10.0.0.9:9090", "https://grafana.example.org/d/slurm"} <= links
+    assert "SlurmNodeDrained" not in everybody(data)
+    assert "grafana" not in everybody(data)
+    none = Read(admin({**data, "alerts": []})).text
+    assert ("Alerts none firing" in none, "None is firing." in none) == (True, True)
+    assert "Alerts" not in Read(admin({**data, "alerts": None})).text
+    away = {"part": "alerts", "why": "http://10.0.0.9:9090 does not answer: timed out"}
+    assert "Alerts not known" in Read(admin({**data, "alerts": None, "missing": [away]})).text
+    bad = [{"title": "x", "url": "javascript:alert(1)"}]
+    assert "javascript" not in admin({**data, "links": bad})
+
+
+def test_ages_have_their_time_for_the_script(data: Data) -> None:
+    """A page stays open, and its text would still say `4 min ago`."""
+    found = Read(admin(data))
+    ages = {
+        attributes["data-age"]: attributes["data-since"] for _tag, attributes in found.tags if "data-age" in attributes
+    }
+    assert ages["7 h 12 min"] == data["validation"]["finished"]
+    assert len(ages) >= 4
+    for age in re.findall(r"((?:\d+ (?:d|h|min) ?)+)ago", found.text):
+        assert age.strip() in ages
+
+
+def test_rows_of_the_trend_have_names_of_their_own() -> None:
+    """A quick run has smaller messages than a long one."""
+    data = runs(100, 100)
+    data["acceptance"][1]["values"][0]["size"] = 2**30
+    data["acceptance"][0]["values"][0]["size"] = 2**34
+    found = trends(data)
+    assert len({(trend.meaning, trend.hardware, trend.conditions) for trend in found}) == len(found) == 2
+    assert [trend.conditions for trend in found] == ["16 GiB", "1 GiB"]
+
+
+def test_a_message_has_lines() -> None:
+    row = {"name": "m", "start": report_data.at(1), "end": report_data.at(2), "message": "new <b>\nsecond\x1b"}
+    (found,) = upkeep.maintenance_of({"maintenance": [row]}, NOW)
+    assert found.message == "new <b>\nsecond\\x1b"
+
+
 def test_reasons_are_those_of_gpus() -> None:
     """gpus is a program of one file, and so has the words as well."""
     program = load("job_tools/files/gpus.py")
@@ -256,6 +404,7 @@ def test_reasons_are_those_of_gpus() -> None:
         "QOSMinCpuNotSatisfied",
         "New",
         "Nodes, May be reserved for other job",
+        "ReqNodeNotAvail, Reserved for maintenance",
     ):
         assert program.explain(word) == reasons.explain(word)
 
@@ -539,6 +688,7 @@ def shown_with(*words: str) -> set[str]:
 
 OPEN = shown_with
 NAMES_OF_JOBS = {"jobs-id", "jobs-user", "jobs-account", "jobs-partition", "jobs-name", "jobs-reason", "jobs-gpus-type"}
+NAMES_OF_JOBS |= {"jobs-shares-kind", "jobs-shares-type"}
 OF_NODES = {"nodes-name", "nodes-partitions", "nodes-gpus-type"}
 OF_DRAINS = {"drains-nodes", "drains-by", "drains-reason"}
 OF_USE = {"usage-users-user", "usage-users-account"}
@@ -581,6 +731,8 @@ def test_the_page_of_administrators_has_all_marks_whatever_is_private() -> None:
         "backup-text",
         "drains-cause",
         "controllers-name",
+        "alerts-name",
+        "alerts-text",
         "acceptance-level",
         "acceptance-names",
         "acceptance-findings",
@@ -672,6 +824,10 @@ def hostile(data: Data, text: str) -> Data:
     return found
 
 
+ELSEWHERE = {("link", "data:,"), *(("a", link["url"]) for link in report_data.LINKS)}
+"""The only addresses of elements, besides parts of the page."""
+
+
 def allowed(html: str) -> Iterator[str]:
     """What is wrong with a page as a browser reads it."""
     found = Read(html)
@@ -683,7 +839,7 @@ def allowed(html: str) -> Iterator[str]:
         yield from (f"{name} of <{tag}>" for name in attributes if name.startswith("on") or name == "style")
         for name in ("href", "src", "action", "data", "xlink:href"):
             value = attributes.get(name)
-            if value is not None and not value.startswith("#") and (tag, value) != ("link", "data:,"):
+            if value is not None and not value.startswith("#") and (tag, value) not in ELSEWHERE:
                 yield f"{name} of <{tag}>: {value[:80]}"
         if tag in ("img", "iframe", "object", "embed", "form", "base", "math"):
             yield f"<{tag}>"

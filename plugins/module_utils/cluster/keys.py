@@ -237,6 +237,8 @@ KEYS = (
 
         C(administrators), users of C(password_file) or C(proxy) who may open the page for administrators. Without
         them it is not served.
+
+        C(dashboards), the address of dashboards of the site, to which the page for administrators has a link.
         """,
         meaning="[a page about the cluster](report.md): the host that serves it, or a mapping",
         version_added="0.2.0",

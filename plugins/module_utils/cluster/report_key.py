@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
 
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{,63}")
+_WEB_ADDRESS = re.compile(r"https?://[A-Za-z0-9\[][!-~]{,299}")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{,254}")
 
 
@@ -37,6 +38,13 @@ def address(value: Any) -> str:
     """One IP address."""
     if not ip_version(text(value)):
         raise ValueError("allowed: one IP address")
+    return text(value)
+
+
+def web_address(value: Any) -> str:
+    """The address of a page of the site."""
+    if not _WEB_ADDRESS.fullmatch(text(value)):
+        raise ValueError("allowed: an address such as https://grafana.example.org/dashboards")
     return text(value)
 
 
@@ -55,6 +63,7 @@ REPORT = Kind(
         "password_file": {"type": file_name},
         "proxy": {"type": mapping},
         "administrators": {"type": users},
+        "dashboards": {"type": web_address},
     }
 )
 
@@ -83,6 +92,7 @@ def check(checker: Checker, found: Any) -> dict[str, Any]:
         "password_file": report.get("password_file", ""),
         "proxy": proxy,
         "administrators": report.get("administrators", []),
+        "dashboards": report.get("dashboards", ""),
     }
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -12,8 +13,10 @@ from shlex import quote
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import name_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import hosts_in
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile, slurm_user
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.mail import SETTINGS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, short, shown
@@ -27,6 +30,10 @@ MESSAGE_FILE = "/etc/update-motd.d/60-gpucluster-maintenance"
 
 A text in /etc/motd.d would still be shown after the end; the script knows the end, and is silent then by itself.
 """
+
+NOTE_FILE = f"{KEPT_DIR}/maintenance.json"
+"""The message for the page about the cluster. Slurm 22.05 has no comment of a reservation, and slurmdbd of later
+releases writes a comment into its statements of SQL as it is."""
 
 MOST_LINES, MOST_CHARACTERS = 10, 1000
 """The size of a message of the site."""
@@ -184,13 +191,28 @@ def reservation(host: RunHost) -> Reservation:
     return Reservation(NAME, "present", parameters)
 
 
-def message_file(_host: RunHost) -> str:
-    """Its path."""
-    return MESSAGE_FILE
+def is_on_page(host: RunHost) -> bool:
+    """Whether the page about the cluster can be made on the host: that of the key `report`, and without it one of the
+    controllers."""
+    return host.name in host["slurm_controllers"] or host.name == hosts_in(host["slurm_report"])
+
+
+def message_paths(host: RunHost) -> list[str]:
+    """The files with the message; none on a host that has no use for it."""
+    return [*([MESSAGE_FILE] if is_login(host) else []), *([NOTE_FILE] if is_on_page(host) else [])]
+
+
+def message_files(host: RunHost) -> list[dict[str, str]]:
+    """The same with their content, for slurm_files."""
+    note = {"name": NAME, "message": host["maintenance_message"]}
+    return [
+        *([message_script(host)] if is_login(host) else []),
+        *([{"path": NOTE_FILE, "content": json.dumps(note) + "\n", "mode": "0600"}] if is_on_page(host) else []),
+    ]
 
 
 def message_script(host: RunHost) -> dict[str, str]:
-    """The script with the message, a file for slurm_files. Every text in it is quoted for the shell."""
+    """The script with the message. Every text in it is quoted for the shell."""
     window = host["__maintenance_found"]["window"]
     nodes_shown = nodes_for_people(short(nodes(host), 200))
     lines = str(host["maintenance_message"]).split("\n") if host["maintenance_message"] else []

@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import ip_version
+from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import PROMETHEUS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nginx
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
@@ -208,8 +209,24 @@ def program() -> str:
 
 
 def settings(host: RunHost, name: str) -> dict[str, Any]:
-    """What the program knows: doctor's words, the name of its host, and the user of the collection's jobs."""
-    return {"causes": reason_table(), "host": name, "job_user": profile(host).job_user}
+    """What the program knows: doctor's words, its host, the user of the collection's jobs, Prometheus, and links."""
+    prometheus = prometheus_url(host)
+    links = {"Prometheus": prometheus, "Dashboards": (host["slurm_report"] or {}).get("dashboards", "")}
+    return {
+        "causes": reason_table(),
+        "host": name,
+        "job_user": profile(host).job_user,
+        "prometheus": prometheus,
+        "links": [{"title": title, "url": url} for title, url in links.items() if url],
+    }
+
+
+def prometheus_url(host: RunHost) -> str:
+    """The address of the Prometheus of the key `monitoring`; empty without one."""
+    name = str((host["slurm_monitoring"] or {}).get("host") or "")
+    known = {entry["name"]: entry["address"] for entry in host_addresses(host["slurm_addresses"], [name])}
+    found = str(known.get(name, name))
+    return f"http://{f'[{found}]' if ':' in found else found}:{PROMETHEUS}" if name else ""
 
 
 # -- nginx ------------------------------------------------------------------------------------------------------------

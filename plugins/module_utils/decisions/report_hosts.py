@@ -307,7 +307,7 @@ def collected(host: RunHost, made: str) -> str:
 
 OF_SLURM = (
     *("cluster", "release", "private", "controllers", "nodes", "drains", "jobs", "maintenance", "usage"),
-    *("hosts", "versions", "updates", "backup", "validation", "acceptance"),
+    *("hosts", "versions", "updates", "backup", "validation", "acceptance", "alerts"),
 )
 """The parts of the data that can be missing (`PARTS` of the program)."""
 

@@ -476,6 +476,8 @@ def join_cluster(nodes: list[Node], jobs: list[Job], known: dict[str, list[Use]]
 # -- What it means ---------------------------------------------------------------------------------------------------
 
 WAITING = {"PENDING", "REQUEUE_HOLD", "REQUEUED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+NOT_PLANNED = 180 * 86400
+"""Seconds after which a start is not expected: Slurm takes a job without a time limit to end in a year."""
 FOR_RESOURCES = {"None", "Priority", "Resources", "ReqNodeNotAvail", "Nodes"}
 """First words of the reasons of a job that waits for nodes."""
 REASONS = {
@@ -674,12 +676,13 @@ def find_wanted(job: Job) -> list[Gres]:
     return [Gres(kind, name, number) for (kind, name), number in sorted(wanted.items()) if number]
 
 
-def report_waiting(job: Job) -> dict[str, Any]:
+def report_waiting(job: Job, now: int) -> dict[str, Any]:
     """A job that waits."""
+    planned = not job.start or job.start < now + NOT_PLANNED or job.reason == "BeginTime"
     return (
         {"id": int(job.id), "job": job.name}
         | {field: getattr(job, field) for field in ("user", "account", "partition", "qos", "state", "nodes")}
-        | {"time_limit": job.limit, "submitted": job.submitted, "start": job.start}
+        | {"time_limit": job.limit, "submitted": job.submitted, "start": job.start if planned else None}
         | {"reason": job.reason, "explanation": explain(job.reason)}
         | {"gpus": [report_gres(gres) for gres in find_wanted(job)]}
     )
@@ -694,7 +697,7 @@ def report_overview(cluster: Cluster, user: str, alone: bool) -> dict[str, Any]:
         "types": report_types(cluster.nodes),
         "jobs": [report_job(job, cluster.uses[job.id]) for job in running],
         "others": [] if alone else report_others(cluster),
-        "waiting": [report_waiting(job) for job in waiting],
+        "waiting": [report_waiting(job, cluster.now) for job in waiting],
     }
 
 
@@ -904,7 +907,7 @@ def report_why(
                 "maintenance": (maintenance or {}).get(job.id, []),
                 "sooner": find_sooner(cluster, job),
             }
-            reports.append(report_waiting(job) | more)
+            reports.append(report_waiting(job, cluster.now) | more)
         else:
             reports.append(report_job(job, cluster.uses.get(job.id, [])))
     return {"time": cluster.now, "jobs": reports}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .jobs import rest_of
 from .plots import Curve, curve
-from .texts import SENTENCE, Time, age, count_of, number_of, plural, records_of, text_of, texts_of, time_of
+from .texts import SENTENCE, Time, age, count_of, memory, number_of, plural, records_of, text_of, texts_of, time_of
 from .upkeep import Check, names_of, size_of
 
 RUNS = 50
@@ -115,7 +115,8 @@ def _conditions(record: Record) -> str:
     """What values depend on, apart from the machine type."""
     nodes, driver, image = count_of(record, "nodes"), text_of(record, "driver", 24), text_of(record, "image")
     # One node, or a pair, is in the meaning of the test.
-    found = [plural(nodes, "node") if nodes > 2 else "", f"driver {driver}" if driver else "", image]
+    size = memory(bytes_ / 2**20) if (bytes_ := number_of(record, "size")) else ""
+    found = [plural(nodes, "node") if nodes > 2 else "", size, f"driver {driver}" if driver else "", image]
     return ", ".join(filter(None, found))
 
 
@@ -181,6 +182,5 @@ def acceptance_check(found: Acceptance | None) -> Check:
         return Check(title, "unknown", "no run is known", link)
     run = found.last
     when = f"{run.age} ago ({run.level})"
-    if run.ok:
-        return Check(title, "good", f"nothing named {when}", link)
-    return Check(title, "bad", f"{run.names} named {when}" if run.named else f"failed {when}", link)
+    text = "nothing named" if run.ok else f"{run.names} named" if run.named else "failed"
+    return Check(title, "good" if run.ok else "bad", f"{text} {when}", link, run.finished, run.age)

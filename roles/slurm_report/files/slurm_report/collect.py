@@ -20,10 +20,12 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,9 @@ STATE = Path("/var/lib/gpucluster-slurm/report")
 
 BACKUP = Path("/var/lib/gpucluster-slurm/backup/status.json")
 """The record of the last backup, by role backup."""
+
+MAINTENANCE = Path("/var/lib/gpucluster-slurm/maintenance.json")
+"""The message of the playbook maintenance, and its reservation."""
 
 GPU_HOURS = "/usr/local/sbin/slurm-gpu-hours"
 """A program of role slurm_metrics, on controllers."""
@@ -56,11 +61,14 @@ KEPT_SECONDS = 3600
 
 PARTS = (
     *("cluster", "release", "private", "controllers", "nodes", "drains", "jobs", "maintenance", "usage"),
-    *("hosts", "versions", "updates", "backup", "validation", "acceptance"),
+    *("hosts", "versions", "updates", "backup", "validation", "acceptance", "alerts"),
 )
 """The keys of the data that can be null."""
 
 OF_SLURMCTLD = PARTS[:8]
+
+MOST_BYTES = 8 * 2**20
+"""Of Prometheus' answer about alerts."""
 
 RUNS = 50
 """Runs of accept.yml, the newest ones."""
@@ -182,6 +190,25 @@ def read_gpus(text: str) -> Counter[str]:
     return found
 
 
+SHARES = re.compile(
+    r"(?:^|,)(?:gres[:/])?(shard|mps)(?::(?!\d+(?:[,=(]|$))(\(null\)|[^:=,()]+))?(?::no_consume)?[:=](\d+)"
+    r"(?:\(([^)]*)\))?(?=,|$)"
+)
+"""Kind, type and number of shares of GPUs, and which GPUs they are of: `shard:h100:3(1/2,2/2,0/2)`, before Slurm 24.05
+`shard:h100:2(IDX:0-1)`, and in TRES `gres/shard=3`."""
+
+
+def read_shared(text: str) -> Counter[str]:
+    """The numbers of GPUs of which jobs have shares, by type, in GresUsed."""
+    found: Counter[str] = Counter()
+    for _kind, kind, number, detail in SHARES.findall(text):
+        used = [share.partition("/")[0] for share in detail.split(",")]
+        # Before Slurm 24.05 the number is that of the GPUs.
+        gpus = sum(share.isdecimal() and int(share) > 0 for share in used) if "/" in detail else int(number)
+        found["" if kind == "(null)" else kind] += gpus
+    return found
+
+
 def fold(names: Iterable[str]) -> str:
     """Host names as a hostlist: names with the same text around their last number are one entry."""
     numbers: dict[tuple[str, str, int], list[int]] = {}
@@ -254,7 +281,7 @@ def node_lines(text: str) -> list[str]:
 def read_node(line: str) -> Row:
     """A node."""
     fields = read_fields(line)
-    used = read_gpus(fields.get("GresUsed", ""))
+    used = read_gpus(fields.get("GresUsed", "")) + read_shared(fields.get("GresUsed", ""))
     return {
         "name": fields["NodeName"],
         "state": fields["State"],
@@ -356,6 +383,7 @@ def read_job(fields: Mapping[str, str]) -> Row:
         "nodes": fields["NodeList"].replace("(null)", ""),
         "cpus": read_integer(fields["NumCPUs"]),
         "gpus": gpus_of_job(fields),
+        "shares": shares_of_job(fields),
         "priority": read_integer(fields["PriorityLong"]),
     }
 
@@ -372,6 +400,24 @@ def gpus_of_job(fields: Mapping[str, str]) -> list[Row]:
     elif whole > sum(counted.values()):
         counted[""] = whole - sum(counted.values())
     return [{"type": kind, "count": count} for kind, count in counted.items() if count]
+
+
+def shares_of_job(fields: Mapping[str, str]) -> list[Row]:
+    """The shares of GPUs (`shard`, `mps`) of a job: what Slurm accounts for, or else what the job has asked for."""
+    nodes = re.search(r"(?:^|,)node=(\d+)", fields["tres-alloc"])
+    times = {"tres-per-node": int(nodes[1]) if nodes else 1}
+    found: Counter[tuple[str, str]] = Counter()
+    for name in ("tres-alloc", "tres-per-job", "tres-per-node"):
+        if not found:
+            for kind, gpu, number, _detail in SHARES.findall(fields[name]):
+                found[kind, gpu] += int(number) * times.get(name, 1)
+    # TRES have a sum besides the numbers of types.
+    typed = {kind for kind, gpu in found if gpu}
+    return [
+        {"kind": kind, "type": gpu, "count": count}
+        for (kind, gpu), count in found.items()
+        if count and (gpu or kind not in typed)
+    ]
 
 
 def shorten_id(text: str) -> str:
@@ -392,15 +438,19 @@ def count_tasks(text: str) -> int:
 RESERVATIONS = ("scontrol", "--oneliner", "show", "reservation")
 
 
-def read_maintenance(text: str) -> list[Row]:
-    """The reservations with the flag MAINT. Releases before 23.11 show no comment."""
+def read_maintenance(text: str, left: Any = None) -> list[Row]:
+    """The reservations with the flag MAINT. Releases before 23.02 have no comments.
+
+    left: the message that the playbook maintenance has left, with the name of its reservation.
+    """
+    messages = {left["name"]: str(left["message"])} if left else {}
     return [
         {
             "name": fields["ReservationName"],
             "start": read_time(fields["StartTime"]),
             "end": read_time(fields["EndTime"]),
             "nodes": fields.get("Nodes", ""),
-            "message": line.partition(" Comment=")[2].strip(),
+            "message": messages.get(fields["ReservationName"]) or line.partition(" Comment=")[2].strip(),
         }
         for line in text.split("\n")
         if line.startswith("ReservationName=")
@@ -481,6 +531,39 @@ def read_idle(text: str) -> Idle:
         for key in ((str(row["account"]), str(row["user"])), (str(row["day"]),)):
             found[key] += float(row["idle_hours"])
     return dict(found)
+
+
+# -- alerts ----------------------------------------------------------------------------------------------------------
+
+
+def ask_alerts(prometheus: str) -> Any:
+    """What Prometheus says of alerts.
+
+    Raises:
+        CollectError: it does not answer.
+    """
+    # Without the proxies of the environment: it is a host of the cluster.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{prometheus}/api/v1/alerts", timeout=10) as answer:
+            return json.loads(answer.read(MOST_BYTES))
+    except (OSError, ValueError, HTTPException) as error:
+        raise CollectError(f"{prometheus} does not answer: {error}"[:300]) from error
+
+
+def read_alerts(answer: Any) -> list[Row]:
+    """The alerts that fire."""
+    return [
+        {
+            "name": alert["labels"]["alertname"],
+            "severity": alert["labels"].get("severity", ""),
+            # Go's times have more digits than Python reads.
+            "since": re.sub(r"\.\d+", "", alert["activeAt"]),
+            "text": alert["annotations"].get("summary") or alert["annotations"].get("description") or "",
+        }
+        for alert in answer["data"]["alerts"]
+        if alert["state"] == "firing"
+    ]
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -568,6 +651,10 @@ class Collection:
         config = self.ask_slurmctld()
         if config is not None:
             self.data["usage"] = self.attempt("usage", lambda: self.usage(config))
+        prometheus = self.settings.get("prometheus")
+        if prometheus:
+            self.data["alerts"] = self.attempt("alerts", lambda: read_alerts(ask_alerts(prometheus)))
+        self.data["links"] = self.settings.get("links") or []
         self.add_files(hosts)
         return {**self.data, "missing": self.missing}
 
@@ -590,7 +677,8 @@ class Collection:
         self.add_nodes()
         self.data["jobs"] = self.attempt("jobs", self.jobs)
         run = self.commands.run
-        self.data["maintenance"] = self.attempt("maintenance", lambda: read_maintenance(run(*RESERVATIONS)))
+        left = self.attempt("maintenance", lambda: read_json(MAINTENANCE))
+        self.data["maintenance"] = self.attempt("maintenance", lambda: read_maintenance(run(*RESERVATIONS), left))
         return config
 
     def add_nodes(self) -> None:
@@ -723,7 +811,8 @@ def collect(settings: Mapping[str, Any], hosts: Path | None = None, commands: Co
     Args:
         settings: those of the role: `causes` (doctor's words), `host` (the name of this host in the inventory),
             `job_user` (whose jobs are no work of users, and are left out of their table), `interval` (seconds between
-            two pages), `keep` (whether the use is kept in a file).
+            two pages), `keep` (whether the use is kept in a file), `prometheus` (its address), `links` (for
+            administrators).
         hosts: the file that report.yml has left.
         commands: how commands are run.
     """

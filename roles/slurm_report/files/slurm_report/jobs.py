@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 from .reasons import explain
 from .texts import (
+    NO_TIME,
     NOTHING,
     SENTENCE,
     Time,
+    at,
     count_of,
     duration,
     expand,
@@ -34,6 +36,12 @@ LISTED = 300
 
 PEOPLE = 100
 """Users or accounts of a table."""
+
+OF_USER, OF_USERS = 20, 2000
+"""Jobs that are listed for each user, and for all together."""
+
+NOT_PLANNED = 180 * 86400
+"""Seconds after which a start is not expected: Slurm takes a job without a time limit to end in a year."""
 
 WAITING = {"PENDING", "REQUEUE_HOLD", "REQUEUED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 ENDED = {
@@ -57,8 +65,22 @@ class Gpus(NamedTuple):
     total: int
 
 
+class GpuShare(NamedTuple):
+    """Shares of GPUs. kind: shard or mps."""
+
+    kind: str
+    type: str
+    total: int
+
+    @property
+    def shown(self) -> str:
+        """In words: `2 h100 shards`."""
+        kind = f"{self.kind}s" if self.kind == "shard" and self.total > 1 else self.kind
+        return " ".join(filter(None, (str(self.total), self.type, kind)))
+
+
 class Job(NamedTuple):
-    """A line of squeue. tasks: how many jobs it stands for. gpus are those of one of them."""
+    """A line of squeue. tasks: how many jobs it stands for. gpus and shares are those of one of them."""
 
     id: str
     tasks: int
@@ -77,6 +99,22 @@ class Job(NamedTuple):
     gpus: tuple[Gpus, ...]
     priority: float
     waits: bool
+    shares: tuple[GpuShare, ...] = ()
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it is suspended: it keeps its GPUs and its memory, and other jobs may have its CPUs."""
+        return self.word == "SUSPENDED"
+
+    @property
+    def end(self) -> float:
+        """When it ends at the latest, in seconds since 1970; 0 without a limit of its time."""
+        return self.start.seconds + self.limit if self.start.seconds and self.limit is not None else 0
+
+    @property
+    def end_time(self) -> Time:
+        """The same as a time."""
+        return at(self.end, self.start)
 
     @property
     def gpu_count(self) -> int:
@@ -85,8 +123,9 @@ class Job(NamedTuple):
 
     @property
     def wanted(self) -> str:
-        """The GPUs in words: `4 h100`."""
-        return ", ".join(f"{some.total} {some.type}".strip() for some in self.gpus if some.total) or NOTHING
+        """The GPUs, and shares of GPUs, in words: `4 h100`."""
+        gpus = [f"{some.total} {some.type}".strip() for some in self.gpus if some.total]
+        return ", ".join([*gpus, *(some.shown for some in self.shares if some.total)]) or NOTHING
 
     @property
     def place(self) -> str:
@@ -105,12 +144,14 @@ class Job(NamedTuple):
         return "" if found == self.reason else found
 
 
-def read_job(record: Mapping[str, Any]) -> Job | None:
+def read_job(record: Mapping[str, Any], now: Time = NO_TIME) -> Job | None:
     """A job of the data; None if it has ended."""
     state = text_of(record, "state").split("+")[0].split(" ")[0].upper()
     if state in ENDED:
         return None
-    reason = text_of(record, "reason", SENTENCE)
+    reason, expected = text_of(record, "reason", SENTENCE), time_of(record, "expected_start")
+    if now.seconds and expected.seconds > now.seconds + NOT_PLANNED and reason != "BeginTime":
+        expected = NO_TIME
     return Job(
         id=text_of(record, "id", 40),
         tasks=max(1, count_of(record, "array_tasks")),
@@ -122,13 +163,17 @@ def read_job(record: Mapping[str, Any]) -> Job | None:
         reason=reason,
         submit=time_of(record, "submit"),
         start=time_of(record, "start"),
-        expected=time_of(record, "expected_start"),
+        expected=expected,
         limit=number_of(record, "time_limit"),
         nodes=hostlist_of(record, "nodes"),
         cpus=count_of(record, "cpus"),
         gpus=tuple(Gpus(text_of(some, "type", 24), count_of(some, "count")) for some in records_of(record, "gpus")),
         priority=number_of(record, "priority") or 0,
         waits=state in WAITING,
+        shares=tuple(
+            GpuShare(text_of(some, "kind", 24), text_of(some, "type", 24), count_of(some, "count"))
+            for some in records_of(record, "shares")
+        ),
     )
 
 
@@ -152,10 +197,22 @@ class Reason(NamedTuple):
     gpus: int
 
 
+class Own(NamedTuple):
+    """The jobs of a user: how many run, are suspended and wait, the first of them, and how many more there are."""
+
+    user: str
+    running: int
+    suspended: int
+    waiting: int
+    jobs: Sequence[Job]
+    note: str
+
+
 class Queue(NamedTuple):
     """The jobs as the page shows them. The notes say what a table leaves out; empty if it has everything."""
 
     running: int
+    suspended: int
     waiting: int
     gpus_wanted: int
     listed_running: Sequence[Job]
@@ -168,6 +225,7 @@ class Queue(NamedTuple):
     users_note: str
     accounts: Sequence[Share]
     accounts_note: str
+    own: Sequence[Own]
 
 
 def rest_of(count: int, shown: int, one: str, more: str = "") -> str:
@@ -187,9 +245,9 @@ def _shares(jobs: Iterable[Job], name_of: Callable[[Job], str]) -> list[Share]:
             found[3] += job.tasks
             found[4] += job.tasks * job.gpu_count
         else:
-            found[0] += job.tasks
+            found[0] += 0 if job.suspended else job.tasks
             found[1] += job.tasks * job.gpu_count
-            found[2] += job.tasks * job.cpus
+            found[2] += 0 if job.suspended else job.tasks * job.cpus
     shares = [Share(name, *values) for name, values in counts.items()]
     return sorted(shares, key=lambda share: (-share.gpus, -share.cpus, -share.gpus_wanted, -share.waiting, share.name))
 
@@ -215,6 +273,26 @@ def _reasons(jobs: Iterable[Job]) -> list[Reason]:
     return sorted(found, key=lambda reason: (-reason.jobs, reason.word))
 
 
+def _own(jobs: Iterable[Job]) -> list[Own]:
+    """The jobs of each user, by name: those that have nodes, then those that wait."""
+    by_user: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.user:
+            by_user.setdefault(job.user, []).append(job)
+    most = max(1, min(OF_USER, OF_USERS // max(1, len(by_user))))
+    return [
+        Own(
+            user,
+            sum(job.tasks for job in some if not job.waits and not job.suspended),
+            sum(job.tasks for job in some if job.suspended),
+            sum(job.tasks for job in some if job.waits),
+            some[:most],
+            rest_of(len(some), most, "line of the queue", "lines of the queue"),
+        )
+        for user, some in sorted(by_user.items())[:OF_USERS]
+    ]
+
+
 def queue_of(jobs: Sequence[Job]) -> Queue:
     """The queue of all jobs."""
     running = sorted(
@@ -225,7 +303,8 @@ def queue_of(jobs: Sequence[Job]) -> Queue:
     reasons = _reasons(waiting)
     lines = "line of the queue", "lines of the queue"
     return Queue(
-        running=sum(job.tasks for job in running),
+        running=sum(job.tasks for job in running if not job.suspended),
+        suspended=sum(job.tasks for job in running if job.suspended),
         waiting=sum(job.tasks for job in waiting),
         gpus_wanted=sum(job.tasks * job.gpu_count for job in waiting),
         listed_running=running[:LISTED],
@@ -238,6 +317,7 @@ def queue_of(jobs: Sequence[Job]) -> Queue:
         users_note=_shares_note(users, "user"),
         accounts=accounts[:PEOPLE],
         accounts_note=_shares_note(accounts, "account"),
+        own=_own([*running, *waiting]),
     )
 
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from .jobs import Use, use_lines
+from .jobs import Job, Use, use_lines
 from .texts import (
+    NO_TIME,
     SENTENCE,
+    Time,
+    at,
     count_of,
     expand,
     fold,
@@ -142,13 +146,18 @@ class CellGroup(NamedTuple):
 
 
 class TypeRow(NamedTuple):
-    """GPUs of a type. unavailable: on nodes that start no jobs, and not in use."""
+    """GPUs of a type. unavailable: on nodes that start no jobs, and not in use.
+
+    next: when the next job ends that has one, at the latest, in words and as seconds since 1970; empty if that is not
+    known, or if one is free.
+    """
 
     type: str
     total: int
     used: int
     free: int
     unavailable: int
+    next: Time = Time("", "")
 
 
 class StateRow(NamedTuple):
@@ -223,7 +232,22 @@ def reasons_of_nodes(drains: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def _types(nodes: Iterable[Node]) -> list[TypeRow]:
+def ends_of_types(jobs: Iterable[Job], nodes: Iterable[Node]) -> dict[str, float]:
+    """When the next GPU of each type becomes free at the latest, on nodes that start jobs, in seconds since 1970."""
+    types = {node.name: [some.type for some in node.gpus] for node in nodes if group_of(node.state).starts}
+    found: dict[str, float] = {}
+    for job in jobs:
+        if job.waits or not job.end or not (job.gpus or job.shares):
+            continue
+        own = {some.type for some in job.gpus} | {some.type for some in job.shares}
+        here = {kind for name in expand(job.nodes) for kind in types.get(name, ())}
+        # Slurm may not say of which type a job's GPUs are.
+        for kind in here & own or (here if own == {""} and len(here) == 1 else ()):
+            found[kind] = min(job.end, found.get(kind, job.end))
+    return found
+
+
+def _types(nodes: Iterable[Node], ends: Mapping[str, float], now: Time) -> list[TypeRow]:
     """GPUs by type."""
     total: Counter[str] = Counter()
     used: Counter[str] = Counter()
@@ -235,7 +259,14 @@ def _types(nodes: Iterable[Node]) -> list[TypeRow]:
             used[some.type] += some.allocated
             free[some.type] += max(0, some.total - some.allocated) if starts else 0
     return [
-        TypeRow(name or "GPU", count, used[name], free[name], max(0, count - used[name] - free[name]))
+        TypeRow(
+            name or "GPU",
+            count,
+            used[name],
+            free[name],
+            max(0, count - used[name] - free[name]),
+            Time("", "") if free[name] or name not in ends else at(max(ends[name], now.seconds), now),
+        )
         for name, count in sorted(total.items(), key=lambda item: (-item[1], item[0]))
         if count
     ]
@@ -261,8 +292,14 @@ def _states(nodes: Iterable[Node]) -> list[StateRow]:
     return sorted(rows, key=lambda row: (-row.total, row.state))
 
 
-def grid_of(nodes: Sequence[Node], uses: Mapping[str, Sequence[Use]], reasons: Mapping[str, str]) -> Grid:
-    """The grid of all nodes. uses, reasons: by the names of nodes."""
+def grid_of(
+    nodes: Sequence[Node],
+    uses: Mapping[str, Sequence[Use]],
+    reasons: Mapping[str, str],
+    ends: Mapping[str, float] = MappingProxyType({}),
+    now: Time = NO_TIME,
+) -> Grid:
+    """The grid of all nodes. uses, reasons: by the names of nodes. ends: by types of GPUs (ends_of_types)."""
     members: dict[str, list[Node]] = {}
     for node in sorted(nodes, key=lambda node: natural(node.name)):
         members.setdefault(group_of(node.state).key, []).append(node)
@@ -282,6 +319,6 @@ def grid_of(nodes: Sequence[Node], uses: Mapping[str, Sequence[Use]], reasons: M
         starting=sum(1 for node in nodes if group_of(node.state).starts),
         size="large" if len(nodes) <= LARGE else "middle" if len(nodes) <= MIDDLE else "small",
         groups=groups,
-        types=_types(nodes),
+        types=_types(nodes, ends, now),
         states=_states(nodes),
     )

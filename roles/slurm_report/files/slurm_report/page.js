@@ -25,11 +25,22 @@ function localTimes() {
   if (zone) document.getElementById("zone").textContent = ` · times of ${zone}`;
 }
 
+// As `duration` in texts.py.
 function duration(seconds) {
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 120) return `${minutes} min`;
-  if (minutes < 48 * 60) return `${Math.floor(minutes / 60)} h`;
-  return `${Math.floor(minutes / (24 * 60))} days`;
+  const minutes = Math.max(0, Math.floor(seconds / 60));
+  const days = Math.floor(minutes / 1440), hours = Math.floor((minutes % 1440) / 60), rest = minutes % 60;
+  if (days) return hours && days < 100 ? `${days} d ${hours} h` : `${days} d`;
+  if (hours) return rest ? `${hours} h ${rest} min` : `${hours} h`;
+  return `${rest} min`;
+}
+
+// The ages in texts are those at the time when the page was made.
+function showAges() {
+  for (const element of document.querySelectorAll("[data-since]")) {
+    const age = duration((Date.now() - new Date(element.dataset.since).getTime()) / 1000);
+    element.textContent = element.textContent.replace(element.dataset.age, () => age);
+    element.dataset.age = age;
+  }
 }
 
 function showAge() {
@@ -154,9 +165,45 @@ function improveCells(list) {
   });
 }
 
+// -- My jobs --------------------------------------------------------------------------------------------------------
+
+// A browser may keep nothing, for a page from a disk say.
+function remembered(name) {
+  try {
+    if (name !== undefined) localStorage.setItem("gpucluster-user", name);
+    return localStorage.getItem("gpucluster-user") ?? "";
+  } catch {
+    return "";
+  }
+}
+
+function improveOwn(list) {
+  const users = Array.from(list.children);
+  const line = make("p", "filter");
+  const label = make("label", "", "User ");
+  const input = make("input");
+  const found = make("output");
+  input.type = "search";
+  input.id = "own-user";
+  input.autocomplete = "username";
+  label.htmlFor = input.id;
+  const show = () => {
+    const name = input.value.trim();
+    for (const user of users) user.open = !(user.hidden = user.dataset.user !== name);
+    found.textContent = name && users.every((user) => user.hidden) ? "has no jobs here" : "";
+  };
+  input.addEventListener("input", () => { show(); remembered(input.value.trim()); });
+  input.value = remembered();
+  show();
+  line.append(label, input, found);
+  list.before(line);
+}
+
 localTimes();
 showAge();
-setInterval(showAge, 30000);
+showAges();
+setInterval(() => { showAge(); showAges(); }, 30000);
+document.querySelectorAll(".own").forEach(improveOwn);
 document.querySelectorAll("table.data").forEach(improveTable);
 document.querySelectorAll(".cells").forEach(improveCells);
 const box = document.getElementById("node");

@@ -24,21 +24,26 @@ from markupsafe import Markup
 from . import texts
 from .acceptance import Acceptance, acceptance_check, acceptance_of
 from .jobs import Queue, queue_of, read_job, rest_of, uses_of_nodes
-from .nodes import LEVELS, Grid, grid_of, read_node, reasons_of_nodes
+from .nodes import LEVELS, Grid, ends_of_types, grid_of, read_node, reasons_of_nodes
 from .plots import HEIGHT, HIGH, WIDE
 from .privacy import Private, for_everybody, private
 from .texts import Time, number_of, records_of, text_of, time_of
 from .upkeep import (
+    ALERTS,
+    Alert,
     Backup,
     Check,
     Controller,
     Drain,
     Drift,
     Gap,
+    Link,
     Maintenance,
     Update,
     Validation,
     Version,
+    alerts_check,
+    alerts_of,
     backup_check,
     backups_of,
     controllers_of,
@@ -46,6 +51,7 @@ from .upkeep import (
     drift_check,
     drift_of,
     gaps_of,
+    links_of,
     maintenance_of,
     updates_check,
     updates_of,
@@ -71,7 +77,10 @@ OLD_AFTER_DAY = 86400
 
 
 class Page(NamedTuple):
-    """All that a page shows. hidden: what PrivateData hides on it. old_after: seconds."""
+    """All that a page shows. hidden: what PrivateData hides on it. old_after: seconds.
+
+    is_measured: whether there is a Prometheus to ask for alerts.
+    """
 
     admin: bool
     cluster: str
@@ -95,6 +104,10 @@ class Page(NamedTuple):
     acceptance: Acceptance | None
     validation: Validation | None
     backups: Sequence[Backup]
+    is_measured: bool
+    alerts: Sequence[Alert]
+    alerts_note: str
+    links: Sequence[Link]
 
 
 def page_of(data: Mapping[str, Any], admin: bool) -> Page:
@@ -102,12 +115,15 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
     made = time_of(data, "made")
     missing = gaps_of(data)
     parts = frozenset(gap.part for gap in missing) | {key for key in KNOWN if data.get(key) is None}
-    jobs = [job for job in map(read_job, records_of(data, "jobs")) if job]
+    jobs = [job for job in (read_job(record, made) for record in records_of(data, "jobs")) if job]
     nodes = [read_node(node) for node in records_of(data, "nodes")]
     drains = drains_of(data, made)
     drift, updates = drift_of(data, made), updates_of(data)
     acceptance, validation, backups = acceptance_of(data, made), validation_of(data, made), backups_of(data, made)
+    alerts, links = alerts_of(data, made), links_of(data)
+    is_measured = data.get("alerts") is not None or "alerts" in parts
     checks = [
+        *([alerts_check(alerts, "alerts" in parts)] if is_measured else []),
         drift_check(drift),
         updates_check(updates, "updates" in parts),
         acceptance_check(acceptance),
@@ -127,7 +143,11 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
         controllers=controllers_of(data),
         checks=checks if admin else [],
         nodes=grid_of(
-            nodes, uses_of_nodes(jobs, [node.name for node in nodes]), reasons_of_nodes(records_of(data, "drains"))
+            nodes,
+            uses_of_nodes(jobs, [node.name for node in nodes]),
+            reasons_of_nodes(records_of(data, "drains")),
+            ends_of_types(jobs, nodes),
+            made,
         ),
         queue=queue_of(jobs),
         drains=drains[:DRAINS],
@@ -139,6 +159,10 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
         acceptance=acceptance,
         validation=validation,
         backups=backups,
+        is_measured=is_measured,
+        alerts=alerts[:ALERTS],
+        alerts_note=rest_of(len(alerts), ALERTS, "alert"),
+        links=links,
     )
 
 

@@ -25,7 +25,7 @@ attacker."""
 
 JOB = (
     "id array_tasks user account partition name state reason submit start expected_start time_limit nodes cpus gpus "
-    "priority"
+    "shares priority"
 )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 NAME = 64
@@ -129,6 +129,9 @@ class Time(NamedTuple):
     """Since 1970; 0 if it is not a time."""
 
 
+NO_TIME = Time()
+
+
 def read_time(value: Any) -> datetime | None:
     """A time in ISO 8601 with its offset; None if it is not one."""
     if not isinstance(value, str) or len(value) > NAME:
@@ -154,6 +157,12 @@ def time_of(record: Mapping[str, Any], key: str) -> Time:
         f"{found:%Y-%m-%d %H:%M} {offset[:3]}:{offset[3:5]}",
         found.timestamp(),
     )
+
+
+def at(seconds: float, now: Time) -> Time:
+    """A number of seconds since 1970 as a time, with the offset that another time has."""
+    zone = datetime.fromisoformat(now.iso).tzinfo if now.iso else timezone.utc
+    return time_of({"": datetime.fromtimestamp(seconds, zone).isoformat()}, "")
 
 
 def duration(seconds: float | None) -> str:
@@ -188,7 +197,7 @@ def _numbers(ranges: str) -> Iterator[str]:
     """The numbers of `01-03,7`, each as wide as the start of its range."""
     for part in ranges.split(","):
         first, _dash, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit() and len(first + last) < 20:
+        if first.isdecimal() and (last or first).isdecimal() and len(first + last) < 20:
             for value in range(int(first), min(int(last or first), int(first) + MOST_HOSTS) + 1):
                 yield f"{value:0{len(first)}d}"
 
@@ -242,4 +251,6 @@ def _ranges(values: list[int], width: int) -> str:
 
 def natural(name: str) -> list[tuple[int, int, str]]:
     """A key that sorts n2 before n10."""
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"([0-9]{1,9})", name) if part]
+    return [
+        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"([0-9]{1,9})", name) if part
+    ]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from .jobs import rest_of
 from .texts import (
+    NO_TIME,
     SENTENCE,
     Time,
     age,
@@ -276,6 +277,12 @@ class Maintenance(NamedTuple):
     now: bool
 
 
+def _message(record: Mapping[str, Any]) -> str:
+    """A message for users, which can have lines."""
+    lines = str(record.get("message") or "")[: 10 * SENTENCE].split("\n")[:10]
+    return "\n".join(text_of({"": line}, "", SENTENCE) for line in lines)
+
+
 def maintenance_of(data: Mapping[str, Any], now: Time) -> list[Maintenance]:
     """Maintenance that has not ended, the next one first."""
     found = [
@@ -284,7 +291,7 @@ def maintenance_of(data: Mapping[str, Any], now: Time) -> list[Maintenance]:
             time_of(record, "start"),
             time_of(record, "end"),
             names_of(record, "nodes"),
-            text_of(record, "message", SENTENCE),
+            _message(record),
             time_of(record, "start").seconds <= now.seconds,
         )
         for record in records_of(data, "maintenance")
@@ -333,12 +340,17 @@ def gaps_of(data: Mapping[str, Any]) -> list[Gap]:
 
 
 class Check(NamedTuple):
-    """What an administrator has to do about a subject. state: `good`, `warn`, `bad` or `unknown`."""
+    """What an administrator has to do about a subject. state: `good`, `warn`, `bad` or `unknown`.
+
+    since: the time whose age is in the text, which the script of the page keeps true.
+    """
 
     title: str
     state: str
     text: str
     link: str
+    since: Time = NO_TIME
+    age: str = ""
 
 
 def _judged(title: str, wrong: str, good: str, link: str, state: str = "bad") -> Check:
@@ -373,7 +385,8 @@ def validation_check(validation: Validation | None) -> Check:
         return Check("Validation", "unknown", "no run is known", "validation")
     ago = f"{validation.age} ago"
     failed = f"{plural(validation.failed, 'job')} failed" if validation.failed else "failed"
-    return _judged("Validation", "" if validation.ok else f"{failed} {ago}", f"passed {ago}", "validation")
+    found = _judged("Validation", "" if validation.ok else f"{failed} {ago}", f"passed {ago}", "validation")
+    return found._replace(since=validation.finished, age=validation.age)
 
 
 def backup_check(backups: Sequence[Backup]) -> Check:
@@ -382,9 +395,67 @@ def backup_check(backups: Sequence[Backup]) -> Check:
         return Check("Backup", "unknown", "none is known", "backup")
     bad = [backup.host for backup in backups if not backup.ok]
     times = sorted((backup for backup in backups if backup.finished.iso), key=lambda backup: backup.finished.seconds)
-    return _judged(
+    found = _judged(
         "Backup",
         short(f"not good: {', '.join(bad)}", NAMES) if bad else "",
         f"done {times[0].age} ago" if times else "done",
         "backup",
     )
+    return found if bad or not times else found._replace(since=times[0].finished, age=times[0].age)
+
+
+# -- Alerts -----------------------------------------------------------------------------------------------------------
+
+ALERTS = 100
+"""Alerts that are listed by name."""
+
+OF_ALERT = 5
+"""Texts of one alert that are shown."""
+
+
+class Alert(NamedTuple):
+    """Alerts of one name that fire. since: of the first one. note: how many more texts there are."""
+
+    name: str
+    severity: str
+    total: int
+    since: Time
+    age: str
+    texts: Sequence[str]
+    note: str
+
+
+def alerts_of(data: Mapping[str, Any], now: Time) -> list[Alert]:
+    """The alerts that fire, those that call a person first."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for record in records_of(data, "alerts"):
+        groups.setdefault((text_of(record, "name"), text_of(record, "severity", 24)), []).append(record)
+    found = []
+    for (name, severity), records in groups.items():
+        since = min((time_of(record, "since") for record in records), key=lambda time: time.seconds)
+        texts = list(dict.fromkeys(filter(None, (text_of(record, "text", SENTENCE) for record in records))))
+        note = rest_of(len(texts), OF_ALERT, "line")
+        found.append(Alert(name, severity, len(records), since, age(since, now), texts[:OF_ALERT], note))
+    return sorted(found, key=lambda alert: (alert.severity != "page", alert.severity, alert.name))
+
+
+def alerts_check(alerts: Sequence[Alert], missing: bool) -> Check:
+    """About alerts that fire."""
+    if missing:
+        return Check("Alerts", "unknown", "not known", "alerts")
+    total = sum(alert.total for alert in alerts)
+    state = "bad" if any(alert.severity == "page" for alert in alerts) else "warn"
+    return _judged("Alerts", f"{total} firing" if total else "", "none firing", "alerts", state)
+
+
+class Link(NamedTuple):
+    """A link for administrators."""
+
+    title: str
+    url: str
+
+
+def links_of(data: Mapping[str, Any]) -> list[Link]:
+    """The links to other pages, such as Prometheus. Addresses of other kinds are left out."""
+    found = [Link(text_of(record, "title"), text_of(record, "url", SENTENCE)) for record in records_of(data, "links")]
+    return [link for link in found if link.url.startswith(("http://", "https://"))]

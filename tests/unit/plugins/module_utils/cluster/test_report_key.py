@@ -23,6 +23,7 @@ FULL: dict[str, Any] = {
     "password_file": "",
     "proxy": PROXY,
     "administrators": ["alice", "bob@example.org"],
+    "dashboards": "https://grafana.example.org/dashboards/f/slurm",
 }
 FILE: dict[str, Any] = {
     "plugin": "gpucluster.slurm.cluster",
@@ -44,7 +45,8 @@ def checked(found: Any) -> tuple[dict[str, Any], list[str]]:
 def test_a_host_is_a_mapping_with_all_defaults() -> None:
     value, problems = checked("login1")
     assert problems == []
-    assert value == {"host": "login1", "readers": [], "password_file": "", "proxy": {}, "administrators": []}
+    empty = {"readers": [], "password_file": "", "proxy": {}, "administrators": [], "dashboards": ""}
+    assert value == {"host": "login1", **empty}
     assert checked({"host": "login1"}) == (value, [])
 
 

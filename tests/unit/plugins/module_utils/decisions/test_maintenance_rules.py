@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -175,6 +176,28 @@ def test_no_text_is_a_command(text: str) -> None:
 
 
 # -- the report ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "report", "paths"),
+    [
+        ("head", {}, [maintenance.NOTE_FILE]),
+        ("login", {}, [maintenance.MESSAGE_FILE]),
+        ("login", {"host": "login"}, [maintenance.MESSAGE_FILE, maintenance.NOTE_FILE]),
+        ("n1", {"host": "login"}, []),
+    ],
+)
+def test_the_message_is_where_users_log_in_and_where_the_page_is_made(
+    name: str, report: dict[str, str], paths: list[str]
+) -> None:
+    text = 'It\'s "new"\n<b>'
+    found = host(slurm_report=report, maintenance_message=text).of(name)
+    assert maintenance.message_paths(found) == paths
+    files = {file["path"]: file["content"] for file in maintenance.message_files(found)}
+    assert [*files] == paths
+    if maintenance.NOTE_FILE in files:
+        note = json.loads(files[maintenance.NOTE_FILE])
+        assert note == {"name": "gpucluster_maintenance", "message": text}
 
 
 def told(found: PlainHost, **result: Any) -> PlainHost:
