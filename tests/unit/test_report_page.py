@@ -271,6 +271,7 @@ def test_a_suspended_job_keeps_its_gpus_and_does_not_run() -> None:
     assert "Jobs running 0 1 suspended" in found.text
     assert "Running and suspended, from the most GPUs" in found.text
     assert "2 (suspended)" in found.text
+    assert "suspended on n1, ends at the latest: not known" in found.text
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,9 @@ class Job(NamedTuple):
 
     @property
     def end(self) -> float:
-        """When it ends at the latest, in seconds since 1970; 0 without a limit of its time."""
-        return self.start.seconds + self.limit if self.start.seconds and self.limit is not None else 0
+        """When it ends at the latest, in seconds since 1970; 0 without a limit, and while it is suspended."""
+        ends = self.start.seconds and self.limit is not None and not self.suspended
+        return self.start.seconds + (self.limit or 0) if ends else 0
 
     @property
     def end_time(self) -> Time:
@@ -124,7 +125,9 @@ class Job(NamedTuple):
     @property
     def wanted(self) -> str:
         """The GPUs, and shares of GPUs, in words: `4 h100`."""
-        gpus = [f"{some.total} {some.type}".strip() for some in self.gpus if some.total]
+        gpus = [
+            f"{some.total} {some.type}" if some.type else plural(some.total, "GPU") for some in self.gpus if some.total
+        ]
         return ", ".join([*gpus, *(some.shown for some in self.shares if some.total)]) or NOTHING
 
     @property
