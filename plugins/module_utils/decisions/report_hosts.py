@@ -302,14 +302,15 @@ def collected(host: RunHost, made: str) -> str:
         return str(result["stdout"])
     reason = str(result.get("stderr") or result.get("msg") or "it was not reached").strip().split("\n")[-1][:300]
     why = f"{serving(host)}: {reason}"
-    return json.dumps({"version": 1, "made": made, "missing": [{"part": part, "why": why} for part in OF_SLURM]})
+    parts = (*OF_SLURM, *(["alerts"] if report.prometheus_url(host) else []))
+    return json.dumps({"version": 1, "made": made, "missing": [{"part": part, "why": why} for part in parts]})
 
 
 OF_SLURM = (
     *("cluster", "release", "private", "controllers", "nodes", "drains", "jobs", "maintenance", "usage"),
-    *("hosts", "versions", "updates", "backup", "validation", "acceptance", "alerts"),
+    *("hosts", "versions", "updates", "backup", "validation", "acceptance"),
 )
-"""The parts of the data that can be missing (`PARTS` of the program)."""
+"""The parts of the data that can be missing (`PARTS` of the program), without alerts, which need a Prometheus."""
 
 
 def is_left(host: RunHost) -> bool:
