@@ -61,9 +61,9 @@ KEPT_SECONDS = 3600
 
 PARTS = (
     *("cluster", "release", "private", "controllers", "nodes", "drains", "jobs", "maintenance", "usage"),
-    *("hosts", "versions", "updates", "backup", "validation", "acceptance", "alerts"),
+    *("hosts", "versions", "updates", "backup", "validation", "acceptance"),
 )
-"""The keys of the data that can be null."""
+"""The keys of the data that can be null, apart from the alerts, which need a Prometheus."""
 
 OF_SLURMCTLD = PARTS[:8]
 
@@ -630,7 +630,7 @@ class Collection:
         self.settings, self.commands, self.now = settings, commands, now
         self.missing: list[Row] = []
         self.data: Row = {"version": VERSION, "made": show_time(now), "interval": settings.get("interval")}
-        self.data |= dict.fromkeys(PARTS)
+        self.data |= dict.fromkeys((*PARTS, "alerts"))
 
     def attempt(self, part: str, make: Callable[[], Any]) -> Any:
         """What a function returns; None if it fails, and the reason is added to `missing`."""
