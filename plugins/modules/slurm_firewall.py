@@ -36,7 +36,7 @@ options:
     elements: str
     default: [any]
   ssh_port:
-    description: The port of sshd that the rules open.
+    description: The port of sshd that the rules open; V(0) is every port.
     type: int
     default: 22
   state:
@@ -133,7 +133,7 @@ def refuse(ssh: list[str], port: int) -> None:
     if here is None:
         return
     address, own_port = here
-    if own_port != port:
+    if port and own_port != port:
         raise FileError(
             f"firewall.ssh_port: found {port}, allowed: {own_port}, the port of sshd by which this run has come; "
             "nothing was changed"

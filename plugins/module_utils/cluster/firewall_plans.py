@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The firewall of the hosts: the key `firewall` of the cluster file, and the rules of each host that follow from it.
 
-A rule lets some hosts connect to some ports of a host. What no rule lets in is refused; what a host sends is not
-filtered. `docs/design/firewall.md` has the table of who speaks to whom.
+A rule lets some hosts connect to some ports of a host. With the key, what no rule lets in is refused. Servers of this
+collection that ask for no password are closed to others without the key as well. `docs/admin/firewall.md` has the table
+of who speaks to whom.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ ANY = "any"
 
 SSH = 22
 PROTOCOLS = ("tcp", "udp")
+PROMETHEUS_PORTS = f"{PROMETHEUS},{ALERTMANAGER}"
 _PORTS = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 
 
@@ -208,48 +210,118 @@ _OF_LISTENER: dict[str, tuple[str, tuple[str, ...]]] = {
 """By the end of the key of a listener: its name in the table, and who may connect. MariaDB listens for its own host."""
 
 
+class HostRules(NamedTuple):
+    """The rules of a host."""
+
+    rules: tuple[Rule, ...] = ()
+    """Who may connect to which ports."""
+    closed: str = ""
+    """Ports to which nobody else may connect."""
+    all_ports: tuple[Rule, ...] = ()
+    """Who may connect to all other ports."""
+    limited: str = ""
+    """Ports to which an address, or a user of this host, has a limited number of connections."""
+    private: str = ""
+    """Ports of this host to which its users may not connect."""
+    private_everywhere: str = ""
+    """Ports of all hosts to which users of this host may not connect, since servers trust its address."""
+    others_refused: bool = False
+    """Whether everything else is refused."""
+
+
 def firewall_plans(
     firewall: Mapping[str, Any], members: Mapping[str, Collection[str]], variables: Mapping[str, Any], layout: str = ""
 ) -> dict[str, Any]:
-    """The different `plans` of rules, and the index of its plan for each of the `hosts`; none without the key.
+    """The different `plans` of rules, and the index of its plan for each of the `hosts` that has rules.
 
     Args:
-        firewall: the variable slurm_firewall.
+        firewall: the variable slurm_firewall. Without it, only servers of this collection have rules.
         members: the hosts of each of HOST_GROUPS.
         variables: the shared variables by name, the ports of servers, and slurmdbd_conf.
         layout: the template of the rules, since another one makes another table.
 
-    Raises ValueError if a host has no IP address.
+    Raises ValueError if the key is there and a host has no IP address.
     """
-    if not firewall:
-        return {"plans": [], "hosts": {}}
-    if what := _without_address(members["all"], variables["slurm_addresses"]):
+    if firewall and (what := _without_address(members["all"], variables["slurm_addresses"])):
         raise ValueError(f"slurm_firewall: {what} (slurm_addresses)")
     groups = _groups(members, variables)
-    listening = _listening(variables)
-    readers = (variables.get("slurm_monitoring") or {}).get("readers") or []
-    report, rest = variables.get("slurm_report") or {}, variables.get("slurm_rest") or {}
-    sets = {
-        **_sets(firewall, groups, variables["slurm_addresses"]),
-        "readers": _split_by_version(readers),
-        "report_readers": _split_by_version(report_readers(report)),
-        "rest_clients": _split_by_version(rest.get("clients") or []),
-    }
-    numbers: dict[tuple[Rule, ...], int] = {}
+    sets = _sets(firewall, groups, variables)
+    numbers: dict[HostRules, int] = {}
     plans: list[dict[str, Any]] = []
     of = {}
     for host in members["all"]:
-        rules = (
-            *_rules(host, firewall, groups, listening),
-            *_rules_of_monitoring(host, groups, listening, readers),
-            *_rules_of_report(host, report, variables.get("slurm_report_port")),
-            *_rules_of_rest(host, rest, variables.get("slurmrestd_port")),
-        )
+        rules = _host_rules(host, firewall, groups, variables)
+        if rules == HostRules():
+            continue
         if rules not in numbers:
             numbers[rules] = len(plans)
             plans.append(_plan(rules, sets, layout))
         of[host] = numbers[rules]
     return {"plans": plans, "hosts": of}
+
+
+def _host_rules(
+    host: str, firewall: Mapping[str, Any], groups: Mapping[str, frozenset[str]], variables: Mapping[str, Any]
+) -> HostRules:
+    """The rules of one host."""
+    readers = monitoring_readers(variables)
+    of_monitoring = [*_rules_of_monitoring(host, groups, readers)] if variables.get("slurm_monitoring") else []
+    found = HostRules(
+        limited=_port_set(_ports_of_servers(host, variables), PROMETHEUS_PORTS if host in groups["monitoring"] else ""),
+        **(_private(host, groups, variables) if of_monitoring else {}),
+    )
+    if not firewall:
+        addressed = {host, *_address_of(variables["slurm_addresses"])}
+        # Without the address of a client, the port stays open to all.
+        known = [
+            rule
+            for rule in of_monitoring
+            if rule.sources and all(groups.get(name, frozenset()) <= addressed for name in rule.sources)
+        ]
+        return found._replace(rules=tuple(known), closed=_port_set(*(rule.ports for rule in known)))
+    listening = _listening(variables)
+    rules = [
+        *_rules(host, firewall, groups, listening),
+        *of_monitoring,
+        *_rules_of_report(host, variables.get("slurm_report") or {}, variables.get("slurm_report_port")),
+        *_rules_of_rest(host, variables.get("slurm_rest") or {}, variables.get("slurmrestd_port")),
+    ]
+    if groups["monitoring"] and host in groups["controllers"]:
+        rules.append(Rule("metrics of slurmctld", ("monitoring",), dict(listening[host])["SlurmctldPort"]))
+    return found._replace(
+        rules=tuple(rule for rule in rules if rule.ports),
+        closed=_port_set(
+            *(rule.ports for rule in of_monitoring), _ports_of_servers(host, variables, without="compute")
+        ),
+        all_ports=tuple(rule for rule in rules if not rule.ports),
+        others_refused=True,
+    )
+
+
+def _private(host: str, groups: Mapping[str, frozenset[str]], variables: Mapping[str, Any]) -> dict[str, str]:
+    """The ports of the key `monitoring` to which users of a host may not connect, as HostRules has them."""
+    if host not in groups["login"] | groups["compute"]:
+        return {}
+    own = _port_set(str(NODE_EXPORTER), PROMETHEUS_PORTS if host in groups["monitoring"] else "")
+    address = _address_of(variables["slurm_addresses"]).get(host)
+    trusted = any(host in groups[name] for name in ("monitoring", "controllers", "report")) or (
+        address is not None and any(address in ip_network(network) for network in monitoring_readers(variables))
+    )
+    return {"private": own, "private_everywhere": _port_set(str(NODE_EXPORTER), PROMETHEUS_PORTS) if trusted else ""}
+
+
+def _ports_of_servers(host: str, variables: Mapping[str, Any], without: str = "") -> str:
+    """The ports of the servers of a host that keys name; only those that are not for the group `without`, if given."""
+    others = {key.port.variable for key in SERVERS if key.port and without in key.port.clients}
+    found = ports_in_variables(variables)
+    return _port_set(
+        *(str(port) for variable, hosts, port in found if host in hosts and port and variable not in others)
+    )
+
+
+def _port_set(*ports: str) -> str:
+    """Ports as nft has them, each once."""
+    return ",".join(dict.fromkeys(port for one in ports for port in one.split(",") if port))
 
 
 _OF_ONE_HOST = ("slurm_monitoring", "slurm_report")
@@ -294,7 +366,7 @@ def _listening(variables: Mapping[str, Any]) -> dict[str | None, list[tuple[str,
 def _rules(
     host: str,
     firewall: Mapping[str, Any],
-    groups: Mapping[str, Collection[str]],
+    groups: Mapping[str, frozenset[str]],
     listening: Mapping[str | None, list[tuple[str, str]]],
 ) -> Iterator[Rule]:
     """The rules of one host."""
@@ -336,23 +408,19 @@ def _rules_of_roles(roles: Collection[str], everywhere: Mapping[str, str], has_n
         yield Rule("compute nodes", ("compute", "compute_networks") if has_networks else ("compute",))
 
 
-def _rules_of_monitoring(
-    host: str,
-    groups: Mapping[str, frozenset[str]],
-    listening: Mapping[str | None, list[tuple[str, str]]],
-    readers: Collection[str],
-) -> Iterator[Rule]:
-    """The rules for the host of the key `monitoring`, which asks every host, and for those who ask it."""
-    if not groups["monitoring"]:
-        return
-    yield Rule("node-exporter", ("monitoring",), str(NODE_EXPORTER))
-    if host in groups["controllers"]:
-        yield Rule("metrics of slurmctld", ("monitoring",), dict(listening[host])["SlurmctldPort"])
+def monitoring_readers(variables: Mapping[str, Any]) -> list[str]:
+    """Addresses and networks from which what the key `monitoring` measures is read."""
+    return list((variables.get("slurm_monitoring") or {}).get("readers") or [])
+
+
+def _rules_of_monitoring(host: str, groups: Mapping[str, frozenset[str]], readers: Collection[str]) -> Iterator[Rule]:
+    """The rules for the host of the key `monitoring`, which asks every host, and for those who read."""
+    of_readers = ("readers",) if readers else ()
+    yield Rule("node-exporter", (*(("monitoring",) if groups["monitoring"] else ()), *of_readers), str(NODE_EXPORTER))
     if host in groups["monitoring"]:
         report = () if groups["report"] <= groups["controllers"] else ("report",)  # its page shows alerts
-        yield Rule("Prometheus", ("controllers", *report), str(PROMETHEUS))
-    if host in groups["monitoring"] and readers:
-        yield Rule("Prometheus and alertmanager", ("readers",), f"{PROMETHEUS},{ALERTMANAGER}")
+        yield Rule("Prometheus", ("controllers", *report, *of_readers), str(PROMETHEUS))
+        yield Rule("alertmanager", of_readers, str(ALERTMANAGER))
 
 
 def report_readers(report: Mapping[str, Any]) -> list[str]:
@@ -385,20 +453,28 @@ Addresses = dict[str, list[str]]
 """Addresses, ranges and networks of a set, by the name that nft has for their version: ip or ip6."""
 
 
-def _sets(
-    firewall: Mapping[str, Any], groups: Mapping[str, Iterable[str]], addresses: Iterable[Mapping[str, str]]
-) -> dict[str, Addresses]:
-    """The addresses of each set that rules name."""
-    address_of = {
+def _address_of(addresses: Iterable[Mapping[str, str]]) -> dict[str, IPv4Address | IPv6Address]:
+    """The IP addresses of hosts by their names; others may be in the list."""
+    return {
         entry["name"]: ip_address(entry["address"])
         for entry in host_addresses(addresses)
-        if ip_version(entry["address"]) is not None  # others may be in the list
+        if ip_version(entry["address"]) is not None
     }
+
+
+def _sets(
+    firewall: Mapping[str, Any], groups: Mapping[str, Iterable[str]], variables: Mapping[str, Any]
+) -> dict[str, Addresses]:
+    """The addresses of each set that rules name."""
+    address_of = _address_of(variables["slurm_addresses"])
     sets: dict[str, Addresses] = {}
     for name, members in groups.items():
         of_group = [address_of[host] for host in members if host in address_of]
         sets[name] = {"ip": _ranges(of_group, 4), "ip6": _ranges(of_group, 6)}
-    sets["ssh"] = _split_by_version(firewall["ssh"])
+    sets["ssh"] = _split_by_version(firewall.get("ssh") or [])
+    sets["readers"] = _split_by_version(monitoring_readers(variables))
+    sets["report_readers"] = _split_by_version(report_readers(variables.get("slurm_report") or {}))
+    sets["rest_clients"] = _split_by_version((variables.get("slurm_rest") or {}).get("clients") or [])
     sets["compute_networks"] = _split_by_version(firewall.get("compute_networks") or [])
     for i, entry in enumerate(firewall.get("open") or []):
         sets[f"open_{i}"] = _split_by_version(entry["from"])
@@ -427,16 +503,20 @@ def _ranges(addresses: Iterable[IPv4Address | IPv6Address], version: int) -> lis
     return ["-".join(str(make(number)) for number in dict.fromkeys(span)) for span in spans]
 
 
-def _plan(rules: Sequence[Rule], sets: Mapping[str, Addresses], layout: str) -> dict[str, Any]:
+def _plan(rules: HostRules, sets: Mapping[str, Addresses], layout: str) -> dict[str, Any]:
     """The rules of a host, the sets that they name, and who may come by ssh. A set without addresses is left out."""
-    used = {name for rule in rules for name in rule.sources if name != ANY}
+    used = {name for rule in (*rules.rules, *rules.all_ports) for name in rule.sources if name != ANY}
+    if rules.private_everywhere:
+        used.add("all")
     filled = {name: {kind: places for kind, places in sets[name].items() if places} for name in sorted(used)}
-    ssh = [rule for rule in rules if rule.what.startswith("ssh")]
+    ssh = [rule for rule in rules.rules if rule.what.startswith("ssh")]
     plan: dict[str, Any] = {
-        "rules": [{**rule._asdict(), "sources": [*rule.sources]} for rule in rules],
+        **rules._asdict(),
+        "rules": [{**rule._asdict(), "sources": [*rule.sources]} for rule in rules.rules],
+        "all_ports": [{**rule._asdict(), "sources": [*rule.sources]} for rule in rules.all_ports],
         "sets": {name: addresses for name, addresses in filled.items() if addresses},
-        "ssh": _collect_ssh_places(ssh, filled),
-        "ssh_port": int(ssh[0].ports),
+        "ssh": _collect_ssh_places(ssh, filled) if ssh else [ANY],
+        "ssh_port": int(ssh[0].ports) if ssh else 0,
     }
     return {**plan, "digest": hashlib.sha256(json.dumps([plan, layout], sort_keys=True).encode()).hexdigest()}
 

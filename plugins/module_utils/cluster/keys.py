@@ -191,8 +191,8 @@ KEYS = (
 
         C(retention), how long Prometheus keeps values, such as V(30d), the default.
 
-        C(readers), addresses and networks that may open Prometheus and alertmanager, where O(firewall) is there. By
-        default only the host itself may.
+        C(readers), addresses and networks that may open node-exporter, Prometheus and alertmanager, also without
+        O(firewall). By default only hosts of the cluster that need them may.
 
         C(receivers), a file next to this file with the C(route) and the C(receivers) of alertmanager. Without it,
         alerts are sent to nobody.
@@ -201,7 +201,7 @@ KEYS = (
 
         C(targets_only), V(true) for a site with its own Prometheus. The hosts have the exporters, and the control
         host has the files for Prometheus next to this file, in C(my.monitoring) for C(my.cluster.yml). It excludes
-        C(host), C(retention), C(readers) and C(receivers).
+        C(host), C(retention) and C(receivers).
         """,
         meaning="[metrics, alerts and dashboards](monitoring.md): the host of Prometheus, or a mapping",
         version_added="0.2.0",

@@ -54,7 +54,7 @@ MONITORING = Kind(
     }
 )
 
-OF_SERVER = ("host", "retention", "readers", "receivers")
+OF_SERVER = ("host", "retention", "receivers")
 """Keys that are about this collection's Prometheus, which does not run with targets_only."""
 
 

@@ -21,6 +21,12 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_hos
 
 RULES, UNIT = "rules.nft.j2", "firewall.service.j2"
 
+CONNECTIONS = 100
+"""Connections of one address, or of one user of the host, to a server. A worker of nginx has 768."""
+
+FIRST_USER = 1000
+"""The first id of people's accounts (UID_MIN in login.defs(5)); programs of the system have smaller ones."""
+
 
 @dataclass(frozen=True)
 class FirewallOptions:
@@ -30,16 +36,21 @@ class FirewallOptions:
     unit: str
     digest: str
     ssh: list[str]
-    ssh_port: int | None
+    ssh_port: int
 
 
 def packages(host: RunHost) -> list[str]:
     """The packages that the host needs."""
-    return list(DISTRIBUTION_PACKAGES["firewall"]) if host["slurm_firewall"] else []
+    return list(DISTRIBUTION_PACKAGES["firewall"]) if has_rules(host) else []
+
+
+def has_rules(host: RunHost) -> bool:
+    """Whether the host has rules: with the key all hosts, otherwise those with servers of this collection."""
+    return bool(host["slurm_firewall"]) or host.name in host.shared("firewall_plans")["hosts"]
 
 
 def plans(host: RunHost) -> dict[str, Any]:
-    """The different `plans` of rules, and the index of its plan for each of the `hosts`; none without slurm_firewall.
+    """The different `plans` of rules, and the index of its plan for each of the `hosts` with rules.
 
     Raises:
         ValueError: a host has no IP address.
@@ -48,7 +59,7 @@ def plans(host: RunHost) -> dict[str, Any]:
 
 
 def plan(host: RunHost, plans: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan of this host; empty if it has no firewall."""
+    """The plan of this host; empty if it has no rules."""
     if host.name not in plans["hosts"]:
         return {}
     found: dict[str, Any] = plans["plans"][plans["hosts"][host.name]]
@@ -59,10 +70,9 @@ def options(host: RunHost) -> FirewallOptions:
     """What the module slurm_firewall does on the host."""
     found = plan(host, host.shared("firewall_plans"))
     if not found:
-        return FirewallOptions("", "", "", [], None)
+        return FirewallOptions("", "", "", [], 0)
     return FirewallOptions(
-        # The template has this name for the plan: a name of another kind would change the digests of all hosts.
-        rules=host.text("firewall", RULES, __slurm_firewall_plan=found),
+        rules=host.text("firewall", RULES, plan=found, connections=CONNECTIONS, first_user=FIRST_USER),
         unit=host.text("firewall", UNIT),
         digest=found["digest"],
         ssh=found["ssh"],
@@ -93,4 +103,5 @@ def _variables(host: RunHost) -> dict[str, Any]:
 
 def _layout() -> str:
     """The templates of the rules and of their unit: another template makes another table."""
-    return " ".join(stripped_file("firewall", f"templates/{name}") for name in (RULES, UNIT))
+    templates = (stripped_file("firewall", f"templates/{name}") for name in (RULES, UNIT))
+    return " ".join([*templates, str(CONNECTIONS), str(FIRST_USER)])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line, storage
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line, firewall, storage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import hosts_of_key
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import plain_file, program
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
@@ -162,7 +162,7 @@ def _with_site(host: RunHost) -> Iterator[str]:
         yield "users, groups and keys of people, and their homes"
     if host["slurm_access"]:
         yield "known hosts and their keys, and the check of the access by a new connection"
-    if host["slurm_firewall"]:
+    if firewall.has_rules(host):
         yield "the firewall"
     if served := [key.name for key in SERVERS if key.name != "login" and host.name in hosts_of_key(host, key)]:
         yield f"what the host serves: {', '.join(served)}"

@@ -112,6 +112,21 @@ def tls_files(host: RunHost, role: str, directory: str) -> list[dict[str, Any]]:
     ]
 
 
+def server(host: RunHost, listen: str, directory: str, tls: bool, body_timeout: str = "10s") -> str:
+    """The first lines of a server of nginx: where it listens, and how long it waits.
+
+    Args:
+        host: the host of the key.
+        listen: its parameter `listen`.
+        directory: where the certificate and its key are.
+        tls: whether it has them.
+        body_timeout: how long a client may take between two parts of a body.
+    """
+    return host.text(
+        "slurm", "nginx_server.conf.j2", listen=listen, directory=directory, tls=tls, body_timeout=body_timeout
+    )
+
+
 def listening(host: RunHost, role: str) -> str:
     """Where nginx listens (its parameter `listen`).
 

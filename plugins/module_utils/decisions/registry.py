@@ -91,10 +91,9 @@ def front_files(host: RunHost) -> list[File]:
         "registry",
         "front.conf.j2",
         address=BEHIND,
-        directory=CONF_DIR,
         formats=", ".join(FORMATS),
-        listen=listening(host),
-        tls=tls,
+        # A client compresses a layer while it sends it.
+        server=nginx.server(host, listening(host), CONF_DIR, tls, body_timeout="60s"),
     )
     return [{"path": FRONT_CONF, "content": text}, *(nginx.tls_files(host, "registry", CONF_DIR) if tls else [])]
 

@@ -270,9 +270,8 @@ def front_files(host: RunHost) -> list[File]:
         access=asdict(found),
         cluster=host["slurm_cluster_name"],
         directory=ACCESS,
-        listen=nginx.listening(host, ROLE),
         pages=PAGES,
-        tls=tls,
+        server=nginx.server(host, nginx.listening(host, ROLE), ACCESS, tls),
     )
     return [
         *(password_files(host) if found.users else []),

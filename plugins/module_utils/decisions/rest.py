@@ -151,7 +151,7 @@ def listening(host: RunHost) -> str:
 def front_files(host: RunHost) -> list[File]:
     """The configuration of nginx, and the certificate."""
     tls = host.flag(ROLE, "slurmrestd_tls")
-    text = host.text(ROLE, "front.conf.j2", directory=DIRECTORY, listen=listening(host), tls=tls)
+    text = host.text(ROLE, "front.conf.j2", server=nginx.server(host, listening(host), DIRECTORY, tls))
     return [*(nginx.tls_files(host, ROLE, DIRECTORY) if tls else []), {"path": FRONT_CONF, "content": text}]
 
 
