@@ -22,6 +22,14 @@ FORGET = (
     "rm -f /usr/local/share/ca-certificates/gpucluster-registry.crt; update-ca-certificates --fresh >/dev/null;"
     f" sed -i '/ {NAME}$/d' /etc/hosts"
 )
+
+
+def login(registry: str, options: str = "", name: str = "") -> str:
+    """A command by which a user logs in at a registry, with a credential for the name that it has."""
+    skopeo = f"skopeo login {options} --username $(id -un) --password-stdin {registry} >/dev/null"
+    return f"munge -s {name or registry} | {skopeo}"
+
+
 # Commands that write a Debian 13: one that can install packages, or with the few programs that tests need, as the login
 # host has them.
 COMPLETE = """
@@ -35,6 +43,7 @@ set -- base-files bash coreutils grep libacl1 libattr1 libc6 libcap2 libpcre2-8-
 """
 PUSH = f"""
 apt-get -qq install --yes --no-install-recommends skopeo
+{login(f"{NAME}:5000")}
 skopeo copy --retry-times 5 --format oci tarball:/root/debian.tar docker://{NAME}:5000/debian:13
 rm /root/debian.tar
 """
