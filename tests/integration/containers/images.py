@@ -13,6 +13,8 @@ from lab import Lab
 
 HOST = "front"
 NAME = "registry"
+KEPT = "export REGISTRY_AUTH_FILE=~/registry.json"
+"""Where skopeo keeps a login; its own place is a directory of the user's session, which runuser may not make."""
 IMAGE = f"{NAME}:5000#debian:13"
 CERTIFICATE = (
     "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
@@ -25,9 +27,9 @@ FORGET = (
 
 
 def login(registry: str, options: str = "", name: str = "") -> str:
-    """A command by which a user logs in at a registry, with a credential for the name that it has."""
+    """Commands by which a user logs in at a registry, with a credential for the name that it has."""
     skopeo = f"skopeo login {options} --username $(id -un) --password-stdin {registry} >/dev/null"
-    return f"munge -s {name or registry} | {skopeo}"
+    return f"{KEPT}; munge -s {name or registry} | {skopeo}"
 
 
 # Commands that write a Debian 13: one that can install packages, or with the few programs that tests need, as the login

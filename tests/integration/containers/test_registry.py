@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from debs import Site, as_user
-from images import HOST, NAME, login
+from images import HOST, KEPT, NAME, login
 from lab import Lab, Run
 from plays import Case, role
 
@@ -61,7 +61,7 @@ def push(lab: Lab, greeting: str, address: str = ADDRESS, options: str = "--dest
     busybox = lab.script(HOST, "cat /usr/bin/busybox", b"")
     unpack = "rm -rf image && mkdir image && tar -x -C image"
     lab.script(HOST, f"runuser -l alice -c '{unpack}'", image(greeting, busybox))
-    as_user(lab, f"skopeo copy {options} oci:image docker://{address}/alice/{greeting}:1 2>&1 && rm -r image")
+    as_user(lab, f"{KEPT}; skopeo copy {options} oci:image docker://{address}/alice/{greeting}:1 2>&1 && rm -r image")
 
 
 def pulled(lab: Lab, greeting: str, options: str = "", node: str = "box01") -> str:
@@ -114,7 +114,7 @@ def test_apptainer_pushes_over_tls_after_a_login(lab: Lab) -> None:
     build = "mkdir -p box && cp /usr/bin/busybox box/ && apptainer build --force box.sif box >/dev/null 2>&1"
     as_user(lab, f"{build} && {apptainer} 2>&1")
     as_user(lab, f"apptainer push box.sif oras://{registry}/alice/box:1 2>&1")
-    assert "DENIED" in as_user(lab, f"apptainer push box.sif oras://{registry}/site/box:1 2>&1", rc=255)
+    assert "DENIED" in as_user(lab, f"apptainer push box.sif oras://{registry}/site/box:1 2>&1 || :")
     as_user(lab, f"apptainer pull --force pulled.sif oras://{registry}/alice/box:1", "bob")
     as_user(lab, f"apptainer registry logout oras://{registry}; rm -r box box.sif")
 
@@ -123,7 +123,7 @@ def test_apptainer_pushes_over_tls_after_a_login(lab: Lab) -> None:
 def test_deleted_images_leave_the_disk(lab: Lab) -> None:
     layers = "find /var/lib/docker-registry/docker/registry/v2/blobs -name data -size +100k | wc -l"
     before = int(lab.command(HOST, layers))
-    as_user(lab, f"skopeo delete docker://{ADDRESS}/alice/hello:1")
+    as_user(lab, f"{KEPT}; skopeo delete docker://{ADDRESS}/alice/hello:1")
     lab.command(HOST, "systemctl start gpucluster-registry-clean")
     assert int(lab.command(HOST, layers)) == before - 1
     lab.wait_for(HOST, f"skopeo list-tags docker://{ADDRESS}/alice/bonjour", '"1"')
@@ -146,8 +146,9 @@ def test_a_full_disk_of_the_registry_is_told_and_plain_jobs_go_on(lab: Lab) -> N
     uploads = "/var/lib/docker-registry/docker/registry/v2/repositories/alice/small"
     lab.command(HOST, f"mkdir -p {uploads} && mount -t tmpfs -o size=64k,uid=$(id -u docker-registry) small {uploads}")
     try:
+        # Root, since skopeo remembers where a user has pushed a layer, and the registry would only link it.
         copy = f"skopeo copy docker://{ADDRESS}/alice/bonjour:1 docker://{ADDRESS}/alice/small:1"
-        as_user(lab, copy, rc=1)
+        lab.command(HOST, f"{login(ADDRESS, name=f'{NAME}:5000')}; {copy}", rc=1)
         lab.wait_for(HOST, "journalctl -u docker-registry -n 50", "no space left on device")
         assert as_user(lab, "timeout 180 srun -w box01 hostname") == "box01"
         assert pulled(lab, "bonjour").endswith("bonjour")

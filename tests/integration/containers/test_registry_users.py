@@ -13,14 +13,13 @@ from collections.abc import Iterator
 
 import pytest
 from debs import as_user
-from images import HOST, login
+from images import HOST, KEPT, login
 from lab import Lab
 
 REGISTRY = f"{HOST}:5000"
 IMAGE = f"docker://{REGISTRY}/site/pytorch:latest"
 MANIFEST = "/v2/site/pytorch/manifests/latest"
 UPLOADS = "/v2/site/pytorch/blobs/uploads/"
-PLAIN = "export REGISTRY_AUTH_FILE=~/plain.json"
 SEND = """
 import json, os, socket, sys
 attempts = json.load(sys.stdin)
@@ -39,12 +38,12 @@ def image_of_the_site(lab: Lab) -> Iterator[str]:
     """The digest of an image that root has pushed, which must be the same in the end."""
     lab.script(HOST, "apt-get -qq install --yes --no-install-recommends skopeo busybox-static >&2", b"")
     push = f"tar --create --file a.tar /etc/hostname; skopeo copy --dest-tls-verify=false tarball:a.tar {IMAGE}"
-    lab.command(HOST, f"{PLAIN}; {login(REGISTRY, '--tls-verify=false')}; {push} 2>&1")
+    lab.command(HOST, f"{login(REGISTRY, '--tls-verify=false')}; {push} 2>&1")
     digest = f"skopeo inspect --tls-verify=false --format '{{{{.Digest}}}}' {IMAGE}"
     before = lab.command(HOST, digest)
     yield before
     assert lab.command(HOST, digest) == before
-    lab.command(HOST, "rm ~/plain.json a.tar")
+    lab.command(HOST, "rm ~/registry.json a.tar")
 
 
 def request(method: str, path: str, password: str = "", more: str = "") -> str:
@@ -150,17 +149,17 @@ def test_a_login_of_skopeo(lab: Lab) -> None:
     copy = "skopeo copy --src-tls-verify=false --dest-tls-verify=false"
     own = f"docker://{REGISTRY}/alice/pytorch:1"
     for user in ("alice", "bob"):
-        as_user(lab, f"{PLAIN}; {login(REGISTRY, '--tls-verify=false')}", user)
-    as_user(lab, f"{PLAIN}; {copy} {IMAGE} {own}")
-    said = as_user(lab, f"{PLAIN}; {copy} {IMAGE} {own} 2>&1; skopeo delete --tls-verify=false {own} 2>&1", "bob", rc=1)
+        as_user(lab, login(REGISTRY, "--tls-verify=false"), user)
+    as_user(lab, f"{KEPT}; {copy} {IMAGE} {own}")
+    said = as_user(lab, f"{KEPT}; {copy} {IMAGE} {own} 2>&1; skopeo delete --tls-verify=false {own} 2>&1", "bob", rc=1)
     assert said.count("you may not change alice/pytorch") == 2
-    said = as_user(lab, f"{PLAIN}; {copy} {own} {IMAGE} 2>&1", rc=1)
+    said = as_user(lab, f"{KEPT}; {copy} {own} {IMAGE} 2>&1", rc=1)
     assert "denied: you may not change site/pytorch: users change images below their own name" in said
     job = f"timeout 60 srun -w box01 bash -c 'c=$(munge -s {REGISTRY}); {{ printf %s $USER:$c | base64 --wrap=0; }}'"
     of_job = as_user(lab, job)
     assert sent(lab, "alice", {"job": request("POST", "/v2/alice/y/blobs/uploads/", of_job)}) == {"job": [202]}
     assert as_user(lab, f"skopeo list-tags --tls-verify=false {own.removesuffix(':1')} | grep -c '\"1\"'", "bob") == "1"
-    as_user(lab, f"{PLAIN}; skopeo delete --tls-verify=false {own}; rm ~/plain.json")
+    as_user(lab, f"{KEPT}; skopeo delete --tls-verify=false {own}; rm ~/registry.json")
 
 
 def test_a_suspended_user_and_a_new_munge_key_end_a_login(lab: Lab) -> None:
