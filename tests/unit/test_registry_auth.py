@@ -289,3 +289,13 @@ def test_a_user_has_a_limited_number_of_logins(program: Program) -> None:
     assert program.asked("GET", "/v2/", basic("alice", credential(5001, number=0)))[0] == 401
     assert program.asked("GET", "/v2/", basic("alice", credential(5001, number=1)))[0] == 204
     assert program.asked("GET", "/v2/", other)[0] == 204
+
+
+def test_more_clients_wait_than_nginx_has_connections(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with registry_auth.Server(path, REGISTRY, set()):
+        waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) for _ in range(700)]
+        for client in waiting:
+            client.connect(path)
+        for client in waiting:
+            client.close()

@@ -230,7 +230,8 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """The program, on a unix socket."""
 
     daemon_threads = True
-    request_queue_size = 128
+    request_queue_size = 1024
+    """Connections that wait. nginx has one for each request, and answers 500 if there are more of them."""
 
     def __init__(self, socket: str, registry: str, administrators: set[str]) -> None:
         self.logins, self.administrators = Logins(registry), administrators
