@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-DAEMONS = ("slurmctld", "slurmrestd", "nginx", "slurm-rest-auth")
+DAEMONS = ("slurmctld", "slurmdbd", "mariadbd", "slurmrestd", "nginx", "slurm-rest-auth")
 
 # Processor seconds of each daemon on a host, and the elapsed seconds of sinfo, once a second.
 USED = """

@@ -273,3 +273,13 @@ def test_headers_are_compared_without_case() -> None:
     headers = Message()
     headers["x-slurm-user-token"] = "t"
     assert rest_auth.token_in(headers) == "t"
+
+
+def test_more_clients_wait_than_nginx_has_connections(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with rest_auth.Server(path, KEY, "slurm"):
+        waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) for _ in range(700)]
+        for client in waiting:
+            client.connect(path)
+        for client in waiting:
+            client.close()

@@ -349,7 +349,7 @@ def _daemons(cluster: MeasuredCluster, name: str) -> Iterator[str]:
     if name in cluster.fetching:
         yield "sackd"
     if name == cluster.registry:
-        yield "docker-registry"
+        yield from ("docker-registry", "slurm-registry-auth")
     if name in (cluster.registry, cluster.report, cluster.rest):
         yield "nginx"
     if name == cluster.rest:

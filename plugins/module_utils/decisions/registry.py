@@ -10,12 +10,15 @@ from collections.abc import Iterator
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nginx
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.public_files import (
     option_errors,
     public_content,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import program, stripped_file
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
 
@@ -28,8 +31,12 @@ UNIT_SETTINGS = "/etc/systemd/system/docker-registry.service.d/gpucluster-slurm.
 CLEAN_UNIT = "/etc/systemd/system/gpucluster-registry-clean"
 TRUSTED = "/usr/local/share/ca-certificates/gpucluster-registry.crt"
 
-BEHIND = "127.0.0.1:5051"
-"""docker-registry answers on this address; nginx passes the requests of the clients to it."""
+SOCKET = "/run/docker-registry/socket"
+"""docker-registry answers here; nginx passes the requests of the clients to it."""
+
+CHECK = "slurm-registry-auth"
+CHECK_SOCKET = f"/run/{CHECK}/socket"
+PROGRAM = f"{SCRIPTS_DIR}/{CHECK}"
 
 FORMATS = (
     "application/vnd.oci.image.index.v1+json",
@@ -57,6 +64,12 @@ def url(host: RunHost) -> str:
     return f"{scheme}://{host['registry_name']}:{host['registry_port']}"
 
 
+def prefix(host: RunHost) -> str:
+    """The registry in the names of its images, which is also what a user's credential is for."""
+    name, port = host["registry_name"], int(host["registry_port"])
+    return str(name) if port == 443 and host.flag("registry", "registry_tls") else f"{name}:{port}"
+
+
 def authority_file(host: RunHost) -> File:
     """The certificate of the authority that has signed that of the registry, for hosts that do not trust it yet."""
     return {"path": TRUSTED, "content": public_content(host, "registry_ca", host["registry_ca"], "certificate")}
@@ -77,9 +90,10 @@ def files(host: RunHost) -> list[File]:
     account = {name: host.option("registry", f"registry_upstream_{name}") for name in ("username", "password")}
     values = {name: written(value, "registry") if account["username"] else "" for name, value in account.items()}
     upstream = host.text("registry", "upstream.env.j2", **values).encode(errors="surrogateescape")
+    unit = host.text("registry", "docker-registry.service.j2", directory=CONF_DIR, socket=SOCKET)
     return [
-        {"path": f"{CONF_DIR}/config.yml", "content": host.text("registry", "config.yml.j2", address=BEHIND)},
-        {"path": UNIT_SETTINGS, "content": host.text("registry", "docker-registry.service.j2", directory=CONF_DIR)},
+        {"path": f"{CONF_DIR}/config.yml", "content": host.text("registry", "config.yml.j2", socket=SOCKET)},
+        {"path": UNIT_SETTINGS, "content": unit},
         {"path": f"{CONF_DIR}/upstream.env", "secret": base64.b64encode(upstream).decode(), "mode": "0400"},
     ]
 
@@ -90,12 +104,29 @@ def front_files(host: RunHost) -> list[File]:
     text = host.text(
         "registry",
         "front.conf.j2",
-        address=BEHIND,
+        check=CHECK_SOCKET,
         formats=", ".join(FORMATS),
+        registry=prefix(host),
         # A client compresses a layer while it sends it.
         server=nginx.server(host, listening(host), CONF_DIR, tls, body_timeout="60s"),
+        socket=SOCKET,
     )
     return [{"path": FRONT_CONF, "content": text}, *(nginx.tls_files(host, "registry", CONF_DIR) if tls else [])]
+
+
+def auth_files(host: RunHost) -> list[File]:
+    """The program that tells nginx who may push, and its unit. Administrators are those of the key `access`."""
+    unit = host.text(
+        "registry",
+        "auth.service.j2",
+        administrators=host["slurm_access"].get("administrators", []),
+        name=CHECK,
+        program=PROGRAM,
+        registry=prefix(host),
+        socket=CHECK_SOCKET,
+    )
+    text = f"#!/usr/bin/python3 -I\n{MANAGED}\n{stripped_file('registry', 'files/registry_auth.py')}\n"
+    return [program(PROGRAM, text), {"path": f"/etc/systemd/system/{CHECK}.service", "content": unit}]
 
 
 def listening(host: RunHost) -> str:

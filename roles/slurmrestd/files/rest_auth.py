@@ -189,7 +189,8 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """The program, on a unix socket."""
 
     daemon_threads = True
-    request_queue_size = 128
+    request_queue_size = 1024
+    """Connections that wait. nginx has one for each request, and answers 500 if there are more of them."""
 
     def __init__(self, socket: str, key: bytes, slurm_user: str) -> None:
         self.key, self.slurm_user = key, slurm_user

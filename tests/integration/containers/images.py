@@ -13,6 +13,8 @@ from lab import Lab
 
 HOST = "front"
 NAME = "registry"
+KEPT = "export REGISTRY_AUTH_FILE=~/registry.json"
+"""Where skopeo keeps a login; its own place is a directory of the user's session, which runuser may not make."""
 IMAGE = f"{NAME}:5000#debian:13"
 CERTIFICATE = (
     "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
@@ -22,6 +24,14 @@ FORGET = (
     "rm -f /usr/local/share/ca-certificates/gpucluster-registry.crt; update-ca-certificates --fresh >/dev/null;"
     f" sed -i '/ {NAME}$/d' /etc/hosts"
 )
+
+
+def login(registry: str, options: str = "", name: str = "") -> str:
+    """Commands by which a user logs in at a registry, with a credential for the name that it has."""
+    skopeo = f"skopeo login {options} --username $(id -un) --password-stdin {registry} >/dev/null"
+    return f"{KEPT}; munge -s {name or registry} | {skopeo}"
+
+
 # Commands that write a Debian 13: one that can install packages, or with the few programs that tests need, as the login
 # host has them.
 COMPLETE = """
@@ -35,6 +45,7 @@ set -- base-files bash coreutils grep libacl1 libattr1 libc6 libcap2 libpcre2-8-
 """
 PUSH = f"""
 apt-get -qq install --yes --no-install-recommends skopeo
+{login(f"{NAME}:5000")}
 skopeo copy --retry-times 5 --format oci tarball:/root/debian.tar docker://{NAME}:5000/debian:13
 rm /root/debian.tar
 """

@@ -231,14 +231,14 @@ def test_site_stops_before_any_host_is_asked(lab: Lab, open_key: str, variables:
 
 def test_site_stops_on_each_host_for_its_own_reason(lab: Lab) -> None:
     """The registry's own answer stands in for a package."""
-    url = "http://10.213.7.70:5000/v2/"
+    url = "http://10.213.7.70:5000/"
     package = [{"url": url, "sha256": OTHER}]
     own = {
         "apptainer_packages": f"{{{{ {package} if inventory_hostname == 'front' else [{{'name': 'apptainer'}}] }}}}",
         "apptainer_fakeroot_uids": "{{ ['1000-1999', '70000'] if inventory_hostname == 'box01' else [] }}",
     }
     answers = {
-        "front": [f"{url}: found sha256 {hashlib.sha256(b'{}').hexdigest()}, allowed {OTHER}"],
+        "front": [f"{url}: found sha256 {hashlib.sha256(b'').hexdigest()}, allowed {OTHER}"],
         "box01": ["apptainer_fakeroot_uids: found 70000, allowed: numbers from 1 to 65534"],
         "box02": [
             "users cannot make containers here: user.max_user_namespaces is 0, allowed: more than 0",

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from debs import Site, as_user
-from images import HOST, NAME
+from images import HOST, KEPT, NAME, login
 from lab import Lab, Run
 from plays import Case, role
 
@@ -57,16 +57,18 @@ def image(greeting: str, busybox: bytes) -> bytes:
 
 
 def push(lab: Lab, greeting: str, address: str = ADDRESS, options: str = "--dest-tls-verify=false") -> None:
-    """Push the image that has this greeting, and the name."""
+    """Push the image that has this greeting, and the name, below the name of alice."""
     busybox = lab.script(HOST, "cat /usr/bin/busybox", b"")
     unpack = "rm -rf image && mkdir image && tar -x -C image"
     lab.script(HOST, f"runuser -l alice -c '{unpack}'", image(greeting, busybox))
-    as_user(lab, f"skopeo copy {options} oci:image docker://{address}/{greeting}:1 2>&1 && rm -r image")
+    as_user(lab, f"{KEPT}; skopeo copy {options} oci:image docker://{address}/alice/{greeting}:1 2>&1 && rm -r image")
 
 
 def pulled(lab: Lab, greeting: str, options: str = "", node: str = "box01") -> str:
     """What a job says of an image that it has pulled, not found in the user's cache."""
-    job = f"timeout 180 srun -w {node} apptainer exec {options} docker://{ADDRESS}/{greeting}:1 cat /greeting 2>&1"
+    job = (
+        f"timeout 180 srun -w {node} apptainer exec {options} docker://{ADDRESS}/alice/{greeting}:1 cat /greeting 2>&1"
+    )
     return str(as_user(lab, f"apptainer cache clean --force >/dev/null 2>&1; {job} || echo failed"))
 
 
@@ -82,10 +84,11 @@ def tools(lab: Lab) -> None:
 
 
 def test_a_job_pulls_what_a_user_has_pushed(lab: Lab) -> None:
+    as_user(lab, login(ADDRESS, "--tls-verify=false"))
     push(lab, "hello")
     assert pulled(lab, "hello", "--no-https").endswith("hello")
     lab.command(HOST, "systemctl restart docker-registry")
-    lab.wait_for(HOST, f"skopeo list-tags --tls-verify=false docker://{ADDRESS}/hello", '"1"')
+    lab.wait_for(HOST, f"skopeo list-tags --tls-verify=false docker://{ADDRESS}/alice/hello", '"1"')
     assert pulled(lab, "hello", "--no-https", "box02").endswith("hello")
 
 
@@ -100,17 +103,30 @@ def test_a_registry_with_tls_needs_nothing_of_its_users(lab: Lab, tls: dict[str,
     assert [secret for secret in secrets(tls) if secret in equipping.output] == []
     assert lab.command(HOST, "stat -c '%U %a' /etc/docker/registry/tls.key") == "root 400"
     assert pulled(lab, "hello", node="box02").endswith("hello")
+    as_user(lab, login(ADDRESS, name=f"{NAME}:5000"))
     push(lab, "bonjour", options="")
+
+
+@pytest.mark.usefixtures("equipped")
+def test_apptainer_pushes_over_tls_after_a_login(lab: Lab) -> None:
+    registry = f"{NAME}:5000"
+    apptainer = f"munge -s {registry} | apptainer registry login --username $USER --password-stdin oras://{registry}"
+    build = "mkdir -p box && cp /usr/bin/busybox box/ && apptainer build --force box.sif box >/dev/null 2>&1"
+    as_user(lab, f"{build} && {apptainer} 2>&1")
+    as_user(lab, f"apptainer push box.sif oras://{registry}/alice/box:1 2>&1")
+    assert "DENIED" in as_user(lab, f"apptainer push box.sif oras://{registry}/site/box:1 2>&1 || :")
+    as_user(lab, f"apptainer pull --force pulled.sif oras://{registry}/alice/box:1", "bob")
+    as_user(lab, f"apptainer registry logout oras://{registry}; rm -r box box.sif")
 
 
 @pytest.mark.usefixtures("equipped")
 def test_deleted_images_leave_the_disk(lab: Lab) -> None:
     layers = "find /var/lib/docker-registry/docker/registry/v2/blobs -name data -size +100k | wc -l"
     before = int(lab.command(HOST, layers))
-    as_user(lab, f"skopeo delete docker://{ADDRESS}/hello:1")
+    as_user(lab, f"{KEPT}; skopeo delete docker://{ADDRESS}/alice/hello:1")
     lab.command(HOST, "systemctl start gpucluster-registry-clean")
     assert int(lab.command(HOST, layers)) == before - 1
-    lab.wait_for(HOST, f"skopeo list-tags docker://{ADDRESS}/bonjour", '"1"')
+    lab.wait_for(HOST, f"skopeo list-tags docker://{ADDRESS}/alice/bonjour", '"1"')
     assert "manifest unknown" in pulled(lab, "hello")
     assert pulled(lab, "bonjour").endswith("bonjour")
 
@@ -127,11 +143,12 @@ def test_a_registry_that_is_away_is_told_and_plain_jobs_go_on(lab: Lab) -> None:
 
 @pytest.mark.usefixtures("equipped")
 def test_a_full_disk_of_the_registry_is_told_and_plain_jobs_go_on(lab: Lab) -> None:
-    uploads = "/var/lib/docker-registry/docker/registry/v2/repositories/small"
+    uploads = "/var/lib/docker-registry/docker/registry/v2/repositories/alice/small"
     lab.command(HOST, f"mkdir -p {uploads} && mount -t tmpfs -o size=64k,uid=$(id -u docker-registry) small {uploads}")
     try:
-        said = lab.host(HOST).run(f"skopeo copy docker://{ADDRESS}/bonjour:1 docker://{ADDRESS}/small:1")
-        assert said.rc != 0
+        # Root, since skopeo remembers where a user has pushed a layer, and the registry would only link it.
+        copy = f"skopeo copy docker://{ADDRESS}/alice/bonjour:1 docker://{ADDRESS}/alice/small:1"
+        lab.command(HOST, f"{login(ADDRESS, name=f'{NAME}:5000')}; {copy}", rc=1)
         lab.wait_for(HOST, "journalctl -u docker-registry -n 50", "no space left on device")
         assert as_user(lab, "timeout 180 srun -w box01 hostname") == "box01"
         assert pulled(lab, "bonjour").endswith("bonjour")
@@ -153,7 +170,7 @@ def test_a_full_disk_under_the_users_cache_is_told_and_plain_jobs_go_on(lab: Lab
 
 def answer(lab: Lab, greeting: str, accept: str) -> str:
     """The registry's answer to a request for a manifest, as enroot and curl make their first one."""
-    request = f"u.Request('https://{ADDRESS}/v2/{greeting}/manifests/1', method='HEAD', headers={accept})"
+    request = f"u.Request('https://{ADDRESS}/v2/alice/{greeting}/manifests/1', method='HEAD', headers={accept})"
     status = f'python3 -c "import urllib.request as u; print(u.urlopen({request}).status)"'
     return str(lab.command("box01", status))
 
@@ -167,7 +184,7 @@ def upstream(lab: Lab) -> Iterator[Case]:
 
     Neither has an image.
     """
-    setting = "-E REGISTRY_HTTP_ADDR=:5001"
+    setting = "-E REGISTRY_HTTP_NET=tcp -E REGISTRY_HTTP_ADDR=:5001"
     store = "-E REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY=/tmp/upstream"
     serve = "docker-registry serve /etc/docker/registry/config.yml"
     lab.command(HOST, f"systemd-run --unit=upstream {setting} {store} {serve} 2>&1")
@@ -207,7 +224,8 @@ def test_enroot_and_apptainer_pull_an_image_through_the_cache(lab: Lab, real: Si
     with upstream(lab) as of_upstream:
         assert real.cases(tmp_path, {"cache": of_upstream})["cache"].failed == {}
         push(lab, "ciao", UPSTREAM)
-        said = as_user(lab, f"timeout 180 srun -w box01 --container-image={NAME}:5000#ciao:1 /bin/cat /greeting 2>&1")
+        image_name = f"{NAME}:5000#alice/ciao:1"
+        said = as_user(lab, f"timeout 180 srun -w box01 --container-image={image_name} /bin/cat /greeting 2>&1")
         assert said.splitlines()[-1] == "ciao"
         assert pulled(lab, "ciao").endswith("ciao")
     back = real.cases(tmp_path, {"back": replace(of_upstream, variables={})})

@@ -266,7 +266,7 @@ def test_login_hosts_get_a_changed_configuration(site: Site) -> None:
 
 def test_the_registry_answers_hosts_of_the_cluster(site: Site) -> None:
     get = "python3 -c 'import urllib.request as r; "
-    get += 'print(r.urlopen("http://10.213.7.220:5000/v2/", timeout=9).status)\''
+    get += 'print(r.urlopen("http://10.213.7.220:5000/", timeout=9).status)\''
     for host in (LOGIN, *NODES):
         assert site.lab.command(host, get) == "200"
     assert site.lab.host(FOREIGN).run(get).rc == 1

@@ -266,7 +266,7 @@ def test_settings_of_the_program() -> None:
         "backup": {"max_age_hours": 30},
         "prometheus": "http://10.0.0.2:9090",
     }
-    assert settings(found["n1"])["daemons"] == ["munge", "slurmd", "docker-registry", "nginx"]
+    assert settings(found["n1"])["daemons"] == ["munge", "slurmd", "docker-registry", "slurm-registry-auth", "nginx"]
     assert settings(found["login"])["daemons"] == ["munge", "sackd", "prometheus", "prometheus-alertmanager"]
     assert settings(found["login"])["backup"] is None
     assert settings(hosts(version="22.05.8")["login"])["daemons"][1] == "prometheus"

@@ -106,3 +106,16 @@ def test_hosts_get_the_certificate_of_the_authority() -> None:
 def test_check_mode_has_nothing_to_compare_without_the_registry() -> None:
     assert registry.lacks_package(host())
     assert not registry.lacks_package(host().say(packages={"docker-registry": "2.8"}))
+
+
+def test_the_registry_has_the_name_of_its_images() -> None:
+    assert registry.prefix(host()) == "login:5000"
+    assert registry.prefix(host(registry_port=443)) == "login"
+    assert registry.prefix(host(registry_port="443", registry_tls=False)) == "login:443"
+
+
+def test_administrators_of_the_cluster_change_all_images() -> None:
+    program, unit = registry.auth_files(host(slurm_access={"administrators": ["ops", "wheel"]}))
+    assert (program["path"], program["mode"]) == ("/usr/local/lib/gpucluster-slurm/slurm-registry-auth", "0755")
+    assert "('administrators', ['ops', 'wheel'])" in unit["content"]
+    assert "('administrators', [])" in registry.auth_files(host())[1]["content"]
