@@ -54,7 +54,10 @@ def highest(expression: str) -> str:
 
 # The cluster.
 
-AWAY = "(slurm_node_drain_since_seconds or slurm_node_down == 1 or slurm_node_not_responding == 1)"
+AWAY = (
+    "(slurm_node_drain_since_seconds or slurm_node_down == 1 or slurm_node_not_responding == 1"
+    ' or slurm_node_planned_outage{why!="power"})'
+)
 FREE = served("slurm_node_gpus - slurm_node_gpus_alloc", "node")
 GPUS = (
     Query(f"sum({served('slurm_node_gpus_alloc', 'node')})", "allocated", "blue"),
@@ -86,7 +89,7 @@ CLUSTER = Dashboard(
             4,
             stat(
                 "GPUs",
-                "Unavailable are GPUs without a job on nodes that are drained or do not respond.",
+                "Unavailable are GPUs without a job on nodes that are drained, down, silent or in a maintenance.",
                 *GPUS,
                 Query(f"sum({served('slurm_node_gpus', 'node')})", "all"),
                 width=8,
