@@ -273,7 +273,7 @@ def test_each_value_is_what_slurm_says(lab: Lab, node: str) -> None:
     compare(lab, seen, "a node reboots by order")
     wait_for_state(node, "down")
     compare(lab, seen, "a node did not come back")
-    print(f"compared {seen.compared} values in the states {', '.join(sorted(seen.states))}")
+    print(f"Slurm {lab.release}: compared {seen.compared} values in the states {', '.join(sorted(seen.states))}")
     assert seen.wrong == []
     assert seen.compared >= 500
     assert {
