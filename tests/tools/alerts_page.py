@@ -28,9 +28,10 @@ The key [`monitoring`](monitoring.md) brings these alerts. Each has a severity: 
 `ticket` for the next working day. With the key's [receivers](monitoring.md#receivers), one notification tells all
 alerts of a name and a cause together. Without them, alerts are on the pages of Prometheus and alertmanager alone.
 
-Nodes that power up or down, are powered off, reboot by Slurm's order or are in a maintenance raise no alert but those
-about the hardware of their GPUs. A notification tells within four minutes that an alert is over; of daemons, updates
-and backups, which are read each 15 minutes, after the next reading.
+Nodes that power up or down, are powered off, reboot by Slurm's order or are in a maintenance raise no alert that they
+are down, silent, drained or lack a daemon, nor one about clocks, metrics and nvidia-smi. A notification tells within
+four minutes that an alert is over; of daemons, updates and backups, which are read each 15 minutes, after the next
+reading.
 
 If the host of the key is down, no alert tells it. Let another system of the site ask http://mon1:9093/-/ready.
 
