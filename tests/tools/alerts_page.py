@@ -28,6 +28,11 @@ The key [`monitoring`](monitoring.md) brings these alerts. Each has a severity: 
 `ticket` for the next working day. With the key's [receivers](monitoring.md#receivers), one notification tells all
 alerts of a name and a cause together. Without them, alerts are on the pages of Prometheus and alertmanager alone.
 
+Nodes that power up or down, are powered off, reboot by Slurm's order or are in a maintenance raise no alert that they
+are down, silent, drained or lack a daemon, nor one about clocks, metrics and nvidia-smi. A notification tells within
+four minutes that an alert is over; of daemons, updates and backups, which are read each 15 minutes, after the next
+reading.
+
 If the host of the key is down, no alert tells it. Let another system of the site ask http://mon1:9093/-/ready.
 
 ## Silence
@@ -58,7 +63,6 @@ TITLES = {
 
 OTHER_CAUSES = {
     "not-responding": "doctor names why: `host-down`, `slurmd-stopped`, `munged`, `silent` and others",
-    "down": "doctor names why, for each node: `rebooted`, `back` and others",
     "fail": "doctor names the reason that somebody has given",
     "many-nodes": "doctor names the cause of each node",
     "slurmctld-slow": "doctor asks once, and waits for the answer",
@@ -75,8 +79,8 @@ OTHER_CAUSES = {
 }
 """The causes that doctor does not have, each with the reason."""
 
-DRAINS = "slurm_node_drain_since_seconds"
-"""A series whose label `cause` is doctor's."""
+OF_NODES = "by (node, cause)"
+"""Keeps the label `cause` of a series of nodes, which is doctor's word for the reason."""
 
 
 def groups() -> list[dict[str, Any]]:
@@ -97,7 +101,7 @@ def cause(rule: Mapping[str, Any]) -> str:
 def section(rule: Mapping[str, Any]) -> str:
     """The part of the page about an alert."""
     labels, notes = rule["labels"], rule["annotations"]
-    of_series = "that of the drain" if DRAINS in rule["expr"] else ""
+    of_series = "that of the reason" if OF_NODES in rule["expr"] else ""
     word = f"`{cause(rule)}`" if cause(rule) else of_series
     facts = f"Severity `{labels['severity']}`, cause {word}, after {rule['for']}."
     parts = [textwrap.fill(text, 120) for text in (notes["meaning"], notes["remedy"], facts)]

@@ -54,7 +54,10 @@ def highest(expression: str) -> str:
 
 # The cluster.
 
-AWAY = "(slurm_node_drain_since_seconds or slurm_node_down == 1 or slurm_node_not_responding == 1)"
+AWAY = (
+    "(slurm_node_drain_since_seconds or slurm_node_down == 1 or slurm_node_not_responding == 1"
+    ' or slurm_node_planned_outage{why!="power"})'
+)
 FREE = served("slurm_node_gpus - slurm_node_gpus_alloc", "node")
 GPUS = (
     Query(f"sum({served('slurm_node_gpus_alloc', 'node')})", "allocated", "blue"),
@@ -63,14 +66,15 @@ GPUS = (
 )
 NODES = (
     Query(served("slurm_nodes_alloc"), "allocated", "blue"),
-    Query(served("slurm_nodes_mixed"), "mixed", "purple"),
+    Query(served("slurm_nodes_mix"), "mixed", "purple"),
     Query(served("slurm_nodes_idle"), "idle", "green"),
-    Query(served("slurm_nodes_drained"), "drained", steps=WRONG),
+    Query(f"{served('slurm_nodes_resv')} + {served('slurm_nodes_maint')}", "reserved or in maintenance"),
+    Query(served("slurm_nodes_drain"), "drained", steps=WRONG),
     Query(served("slurm_nodes_down"), "down", steps=BROKEN),
 )
 STATES = (
-    "A drained node counts as idle or down as well: Slurm's flag DRAIN does not replace the state "
-    "([sinfo](https://slurm.schedmd.com/sinfo.html#SECTION_NODE-STATE-CODES))."
+    "As [sinfo](https://slurm.schedmd.com/sinfo.html#SECTION_NODE-STATE-CODES) shows them: a drained, reserved or "
+    "maintained node is not idle."
 )
 SDIAG = "[sdiag](https://slurm.schedmd.com/sdiag.html)"
 
@@ -85,7 +89,7 @@ CLUSTER = Dashboard(
             4,
             stat(
                 "GPUs",
-                "Unavailable are GPUs without a job on nodes that are drained or do not respond.",
+                "Unavailable are GPUs without a job on nodes that are drained, down, silent or in a maintenance.",
                 *GPUS,
                 Query(f"sum({served('slurm_node_gpus', 'node')})", "all"),
                 width=8,
@@ -119,6 +123,13 @@ CLUSTER = Dashboard(
                 unit="dateTimeFromNow",
                 labels={"node": "Node", "cause": "Cause"},
                 nothing="No node is drained",
+            ),
+            table(
+                "Nodes that are down",
+                "Without those that are powered off or boot by order.",
+                Query(served("slurm_node_down", "node", "cause", "reason")),
+                labels={"node": "Node", "cause": "Cause", "reason": "Reason"},
+                nothing="No node is down",
             ),
             table(
                 "Alerts",
@@ -438,7 +449,7 @@ QUEUE = Dashboard(
                 "Partitions now",
                 STATES,
                 Query(of_partition("slurm_partition_nodes"), "Nodes"),
-                Query(of_partition("slurm_partition_nodes_idle"), "Idle"),
+                Query(of_partition("slurm_partition_nodes_shown_idle"), "Idle"),
                 Query(of_partition("slurm_partition_nodes_drained"), "Drained"),
                 Query(of_partition("slurm_partition_gpus"), "GPUs"),
                 Query(of_partition("slurm_partition_jobs_gpus_alloc"), "GPUs allocated"),
@@ -473,10 +484,15 @@ def gpu_hours(record: str) -> str:
     return f"sum by (user, account) (sum_over_time({record}[7d])) / 60"
 
 
+NEEDS = "Series have DCGM's names; slurm-gpu-metrics (Slurm 23.11 and later) or dcgm-exporter has to write them."
+
+
 def by_gpu(title: str, description: str, series: str, unit: str) -> Panel:
     """A graph of the highest GPUs."""
     query = Query(highest(f"max by (instance, gpu) ({chosen(series)})"), "{{instance}} {{gpu}}")
-    return graph(title, f"{description} {TEN}".strip(), query, unit=unit)
+    return graph(
+        title, f"{description} {TEN} {NEEDS}".strip(), query, unit=unit, nothing="No values: see the description"
+    )
 
 
 GPU_USE = Dashboard(
@@ -503,7 +519,7 @@ GPU_USE = Dashboard(
             ),
             stat(
                 "GPUs in trouble",
-                "Alerts say what to do (docs/admin/alerts.md).",
+                f"Alerts say what to do (docs/admin/alerts.md). {NEEDS}",
                 Query(counted(f"{chosen('DCGM_FI_DEV_ECC_DBE_VOL_TOTAL')} > 0"), "memory errors", steps=BROKEN),
                 Query(
                     counted(f"count by (instance, gpu) ({chosen('gpucluster_gpu_slowed', BY_FAULT)} == 1)"),

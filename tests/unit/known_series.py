@@ -27,10 +27,9 @@ def names(prefix: str, ends: str) -> set[str]:
 # `src/plugins/metrics/openmetrics/openmetrics.c` of Slurm 26.05; 25.11 has all but those of GPUs, and before it
 # `slurm-metrics cluster` writes them.
 OF_SLURM = {
-    "nodes": names("slurm_nodes_", "alloc down drained idle mixed")
-    | names("slurm_node_", "cpus cpus_alloc gpus gpus_alloc"),
+    "nodes": names("slurm_node_", "cpus cpus_alloc gpus gpus_alloc"),
     "jobs": names("slurm_jobs_", "hold pending running suspended"),
-    "partitions": names("slurm_partition_", "gpus nodes nodes_drained nodes_idle")
+    "partitions": names("slurm_partition_", "gpus nodes nodes_drained")
     | names("slurm_partition_jobs_", "gpus_alloc pending running"),
     "scheduler": names("slurm_", "agent_queue_size bf_cycle_last bf_mean_cycle sched_mean_cycle schedule_cycle_last")
     | names("slurm_sdiag_jobs_", "completed failed started submitted")
@@ -62,7 +61,9 @@ OF_RULES = {f"user_account_partition:gpus_{name}:sum" for name in ("allocated", 
 """Those of rules/gpus.yml."""
 
 OF_DASHBOARD_4323 = (
-    names("slurm_nodes_", "alloc comp down drain err fail idle maint mix")
+    names("slurm_nodes_", "alloc comp down drain err fail idle maint mix resv")
+    | names("slurm_cpus_", "alloc idle other total")
+    | names("slurm_gpus_", "alloc idle other total")
     | names(
         "slurm_queue_",
         "cancelled completed completing failed node_fail pending preempted running suspended timeout",
@@ -72,14 +73,14 @@ OF_DASHBOARD_4323 = (
         "threads queue_size last_cycle mean_cycle backfill_last_cycle backfill_mean_cycle backfill_depth_mean",
     )
 )
-"""The names that existing dashboards want, such as number 4323 of grafana.com."""
+"""The names that existing dashboards want, such as number 4323 of grafana.com and those of DeepOps."""
 
 
 def known_series() -> Mapping[str, set[str]]:
     """All series by their source."""
     return {
         **{f"slurmctld, {page}": series for page, series in OF_SLURM.items()},
-        "slurm-metrics": own_series(),
+        "slurm-metrics": own_series() | OF_DASHBOARD_4323,
         "node-exporter": OF_NODE_EXPORTER,
         "Prometheus": OF_PROMETHEUS,
         "slurm-gpu-metrics": OF_GPUS,

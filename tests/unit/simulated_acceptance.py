@@ -71,6 +71,8 @@ class SimulatedCluster:
     slow_switch: tuple[frozenset[str], float] = (frozenset(), 1.0)
     """Nodes behind a switch whose uplinks are slow."""
     slow_paths: Mapping[Pair, float] = field(default_factory=dict)
+    other_driver: str = ""
+    """A node with another branch of the driver."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -89,9 +91,8 @@ class SimulatedCluster:
         if unit not in self.units:
             self.units[unit] = exp(0.7 * self.random.choice(self.lasting))
         value = REACHED[test] * left * self.units[unit] * self._noise()
-        return MeasuredValue(
-            test, value, TESTS[test].unit, nodes, gpu, None, "", "h100", "580.159.04", "", job, float(job)
-        )
+        driver = "575.57.08" if self.other_driver in nodes else "580.159.04"
+        return MeasuredValue(test, value, TESTS[test].unit, nodes, gpu, None, "", "h100", driver, "", job, float(job))
 
     def measure(self, test: str, names: Sequence[str]) -> list[MeasuredValue]:
         """The values of a job on each of these nodes."""

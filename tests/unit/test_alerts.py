@@ -117,6 +117,11 @@ def test_the_page_is_current(page: Any) -> None:
     assert page.PAGE.read_text() == page.page()
 
 
+def test_a_notification_tells_soon_that_an_alert_is_over() -> None:
+    """alertmanager tells changes of a group once in this time only."""
+    assert yaml.safe_load((FILES / "alertmanager.yml").read_text())["route"]["group_interval"] == "1m"
+
+
 def test_rules_of_alertmanager_name_alerts(page: Any) -> None:
     """An alert with another name would not be silenced any more."""
     rules = page.inhibitions()

@@ -130,4 +130,4 @@ def test_the_dashboards_use_known_series_and_all_of_them() -> None:
 def test_the_sources_have_different_series() -> None:
     every = [name for series in known_series().values() for name in series]
     assert len(every) == len(set(every))
-    assert len(OF_DASHBOARD_4323) == 26
+    assert len(OF_DASHBOARD_4323) == 26 + 9

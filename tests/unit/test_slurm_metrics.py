@@ -23,9 +23,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import causes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import causes, evidence
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import apt_updates
 from hypothesis import given
@@ -41,6 +40,24 @@ HOST = socket.gethostname().partition(".")[0]
 OTHER = f"other-{HOST}"
 
 Values = dict[str, float]
+
+OF_NODES = ("alloc", "comp", "down", "drain", "err", "fail", "idle", "maint", "mix", "resv")
+UNITS = ("alloc", "idle", "other", "total")
+OF_JOBS = (
+    *("cancelled", "completed", "completing", "failed", "node_fail"),
+    *("pending", "preempted", "running", "suspended", "timeout"),
+)
+OF_SLURMCTLD = (
+    *("threads", "queue_size", "last_cycle", "mean_cycle"),
+    *("backfill_last_cycle", "backfill_mean_cycle", "backfill_depth_mean"),
+)
+NAMES = [
+    *(f"slurm_nodes_{state}" for state in OF_NODES),
+    *(f"slurm_queue_{state}" for state in OF_JOBS),
+    *(f"slurm_scheduler_{what}" for what in OF_SLURMCTLD),
+    *(f"slurm_{unit}_{name}" for unit in ("cpus", "gpus") for name in UNITS),
+]
+"""The series of dashboard 4323, and of DeepOps' boards."""
 
 
 @pytest.fixture(scope="module", name="metrics")
@@ -112,7 +129,7 @@ def test_series_of_a_release(run: Callable[..., Values], release: str) -> None:
         "slurm_nodes_alloc": 1,
         "slurm_nodes_mixed": 1,
         "slurm_nodes_draining": 1,
-        "slurm_nodes_drain": 0,
+        "slurm_nodes_drain": 1,
         "slurm_nodes_idle": 0,
         "slurm_nodes_completing": 0,
         "slurm_jobs_pending": 37,
@@ -143,13 +160,13 @@ def test_series_of_a_release(run: Callable[..., Values], release: str) -> None:
     assert found["slurm_server_thread_cnt"] == int(re.findall(r"thread count: +(\d+)", sdiag)[0])
 
 
-def test_the_series_are_those_of_slurmctld(run: Callable[..., Values]) -> None:
+def test_the_series_are_those_of_slurmctld(run: Callable[..., Values], metrics: ModuleType) -> None:
     """What slurmctld 26.05 said of itself in the same seconds."""
     native = parse(recorded("26.05", "endpoint"))
     own = run("26.05", "cluster", "--all", users_and_accounts=True)
-    both = own.keys() & native.keys() - {"slurm_server_thread_cnt"}
+    both = own.keys() & native.keys() - {"slurm_server_thread_cnt", *(f"slurm_nodes_{name}" for name in metrics.SHOWN)}
     assert {name: (own[name], native[name]) for name in both if own[name] != native[name]} == {}
-    only = {name.partition("{")[0] for name in own.keys() - native.keys()}
+    only = {name.partition("{")[0] for name in own.keys() - native.keys() - {*NAMES}}
     assert only == {
         "slurm_controller_serving",
         "slurm_dbd_agent_queue_limit",
@@ -160,6 +177,7 @@ def test_the_series_are_those_of_slurmctld(run: Callable[..., Values]) -> None:
         "slurm_metrics_cluster_success",
         "slurm_node_drain_since_seconds",
         "slurm_partition_jobs_could_start",
+        "slurm_partition_nodes_shown_idle",
         "slurm_ping_seconds",
     }
     missing = {name.partition("{")[0] for name in native.keys() - own.keys()}
@@ -201,9 +219,10 @@ def test_drained_and_silent_nodes(metrics: ModuleType) -> None:
     states, faults = counted("DOWN+DRAIN+NOT_RESPONDING+INVALID_REG")
     assert states == ["down", "drain", "drained", "invalid_reg", "noresp"]
     assert faults[f'slurm_node_not_responding{{node="{name}"}}'] == 1
-    assert faults[f'slurm_node_down{{node="{name}"}}'] == 1
+    (down,) = (series for series in faults if series.startswith("slurm_node_down{"))
+    assert (f'node="{name}",cause="person"' in down, faults[down]) == (True, 1)
     # slurmd answers, and slurmctld or a person has set the node down.
-    assert counted("DOWN")[1] == {f'slurm_node_down{{node="{name}"}}': 1}
+    assert counted("DOWN")[1] == {down: 1}
     assert counted("IDLE+PLANNED") == (["idle", "planned"], {})
 
 
@@ -515,35 +534,109 @@ def test_what_is_not_known_has_no_series(run: Any, stand_in: StandIn) -> None:
 
 # -- the names of other dashboards -------------------------------------------------------------------------------------
 
-OF_NODES = ("alloc", "comp", "down", "drain", "err", "fail", "idle", "maint", "mix")
-OF_JOBS = (
-    *("cancelled", "completed", "completing", "failed", "node_fail"),
-    *("pending", "preempted", "running", "suspended", "timeout"),
-)
-OF_SLURMCTLD = (
-    *("threads", "queue_size", "last_cycle", "mean_cycle"),
-    *("backfill_last_cycle", "backfill_mean_cycle", "backfill_depth_mean"),
-)
-NAMES = [
-    *(f"slurm_nodes_{state}" for state in OF_NODES),
-    *(f"slurm_queue_{state}" for state in OF_JOBS),
-    *(f"slurm_scheduler_{what}" for what in OF_SLURMCTLD),
-]
-"""The series of dashboard 4323."""
-RULES = ROLES / "slurm_metrics/files/rules/names.yml"
-
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_all_names_exist_on_each_release(run: Callable[..., Values], release: str) -> None:
-    found = run(release, "cluster", "--all")
-    rules = {rule["record"]: rule["expr"] for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]}
-    assert len(NAMES) == 26
-    assert {name for name in NAMES if rules.get(name, name) not in found} == set()
-    assert set(rules) < set(NAMES)
-    assert set(rules) & set(found) == set()
+    assert {*NAMES} <= run(release, "cluster").keys()
 
 
-def test_promtool_accepts_the_rules() -> None:
-    for command in (["check", "rules", str(RULES)], ["test", "rules", str(ROOT / "tests/rules/names.yml")]):
-        done = subprocess.run(["promtool", *command], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+def test_prometheus_takes_the_names_from_slurm_metrics_alone(metrics: ModuleType) -> None:
+    """slurmctld has some of them as well, with other meanings."""
+    text = (ROLES / "slurm_metrics/templates/prometheus.yml.j2").read_text()
+    (dropped,) = re.findall(r"regex: slurm_nodes_\((.*)\), action: drop", text)
+    of_slurmctld = {name for name in parse(recorded("26.05", "endpoint")) if name.startswith("slurm_nodes_")}
+    assert {f"slurm_nodes_{name}" for name in dropped.split("|")} == {
+        f"slurm_nodes_{name}" for name in metrics.SHOWN
+    } & of_slurmctld
+
+
+def nodes_in(metrics: ModuleType, *states: str, reason: str = "") -> list[Any]:
+    """Nodes of four CPUs and two GPUs, one in each state; those that can have jobs have one with a CPU and a GPU."""
+    lines = [
+        f"NodeName=n{number} CPUAlloc={used} CPUEfctv=4 CPUTot=4 Gres=gpu:a:2(S:0) GresUsed=gpu:a:{used}(IDX:0) "
+        f"RealMemory=10 AllocMem=0 FreeMem=5 State={state} Partitions=all{reason and f' Reason={reason}'}"
+        for number, state in enumerate(states, 1)
+        for used in [int(state.startswith(("MIXED", "ALLOCATED")))]
+    ]
+    return list(metrics.read_nodes("\n".join(lines)))
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        *[("IDLE", "idle"), ("IDLE+CLOUD+POWERED_DOWN", "idle"), ("IDLE+RESERVED+NOT_RESPONDING", "idle")],
+        *[("IDLE+DRAIN", "drain"), ("MIXED+DRAIN", "drain"), ("DOWN+DRAIN+NOT_RESPONDING", "drain")],
+        *[("IDLE+RESERVED", "resv"), ("IDLE+MAINTENANCE", "maint"), ("IDLE+MAINTENANCE+RESERVED", "maint")],
+        *[("DOWN+MAINTENANCE", "down"), ("MIXED+MAINTENANCE", "mix"), ("IDLE+MAINTENANCE+DRAIN", "drain")],
+        *[("IDLE+PLANNED", ""), ("MIXED+PLANNED", "mix"), ("IDLE+BLOCKED", ""), ("FUTURE", ""), ("UNKNOWN", "")],
+        *[("IDLE+COMPLETING", "comp"), ("ALLOCATED+COMPLETING", "alloc"), ("MIXED+COMPLETING", "comp")],
+        *[("IDLE+FAIL", "fail"), ("MIXED+FAIL", "fail"), ("IDLE+INVALID_REG+DRAIN", "err"), ("MIXED+RESERVED", "mix")],
+        *[("IDLE+REBOOT_REQUESTED", ""), ("DOWN+REBOOT_ISSUED+NOT_RESPONDING", ""), ("MIXED+REBOOT_REQUESTED", "mix")],
+    ],
+)
+def test_a_node_has_the_state_that_sinfo_shows(metrics: ModuleType, state: str, shown: str) -> None:
+    """`node_state_string`; the lab compares them with sinfo."""
+    (node,) = nodes_in(metrics, state)
+    assert node.shown == shown
+
+
+def test_each_node_and_each_task_counts_once(metrics: ModuleType) -> None:
+    nodes = nodes_in(metrics, "IDLE", "IDLE+DRAIN", "IDLE+RESERVED", "IDLE+MAINTENANCE", "MIXED+DRAIN", "DOWN", "MIXED")
+    fields = ["CANCELLED", "None", "all", "alice", "science", "1-10", "0", "1", ""]
+    jobs = metrics.read_jobs(f"{metrics.FIELD.join(fields)}{metrics.RECORD}\n")
+    series = metrics.Series()
+    metrics.add_names(series, nodes, jobs, dict.fromkeys(metrics.SDIAG.values(), 0))
+    found = parse(series.text())
+    shown = {name: found[f"slurm_nodes_{name}"] for name in metrics.SHOWN if found[f"slurm_nodes_{name}"]}
+    assert shown == {"idle": 1, "drain": 2, "resv": 1, "maint": 1, "down": 1, "mix": 1}
+    assert found['slurm_partition_nodes_shown_idle{partition="all"}'] == 1
+    assert found["slurm_queue_cancelled"] == 10
+    units = {name: [found[f"slurm_{unit}_{name}"] for unit in ("cpus", "gpus")] for name in UNITS}
+    assert units == {"alloc": [2, 2], "idle": [15, 7], "other": [11, 5], "total": [28, 14]}
+
+
+# -- nodes that are out by order ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP", "power"),
+        ("DOWN+CLOUD+POWERED_DOWN+NOT_RESPONDING", "power"),
+        ("DOWN+CLOUD+POWERING_DOWN+NOT_RESPONDING", "power"),
+        ("IDLE+REBOOT_ISSUED+NOT_RESPONDING", "reboot"),
+        ("IDLE+MAINTENANCE+REBOOT_ISSUED+NOT_RESPONDING", "reboot"),
+    ],
+)
+def test_a_node_that_is_not_meant_to_answer_has_no_fault(metrics: ModuleType, state: str, why: str) -> None:
+    series = metrics.Series()
+    metrics.add_faults(series, nodes_in(metrics, state))
+    assert parse(series.text()) == {f'slurm_node_planned_outage{{node="n1",why="{why}"}}': 1}
+
+
+def test_a_node_that_did_not_come_back_has_one(metrics: ModuleType) -> None:
+    series = metrics.Series()
+    metrics.add_faults(series, nodes_in(metrics, "DOWN+CLOUD+POWERED_DOWN", reason="ResumeTimeout reached [slurm@170]"))
+    assert parse(series.text()) == {
+        'slurm_node_down{node="n1",cause="reboot-timeout",reason="ResumeTimeout reached"}': 1
+    }
+
+
+def test_a_cloud_node_that_is_up_and_silent_has_one(metrics: ModuleType) -> None:
+    series = metrics.Series()
+    metrics.add_faults(series, nodes_in(metrics, "ALLOCATED+CLOUD+NOT_RESPONDING"))
+    assert parse(series.text()) == {'slurm_node_not_responding{node="n1"}': 1}
+
+
+def test_a_maintenance_is_announced_and_hides_no_fault(metrics: ModuleType) -> None:
+    series = metrics.Series()
+    metrics.add_faults(series, nodes_in(metrics, "DOWN+MAINTENANCE+NOT_RESPONDING", reason="cables [root@170]"))
+    assert parse(series.text()) == {
+        'slurm_node_planned_outage{node="n1",why="maintenance"}': 1,
+        'slurm_node_down{node="n1",cause="person",reason="cables"}': 1,
+        'slurm_node_not_responding{node="n1"}': 1,
+    }
+
+
+def test_the_states_are_those_of_doctor(metrics: ModuleType) -> None:
+    assert metrics.PLANNED_OUTAGES.keys() == evidence.ASLEEP | evidence.NO_TIMEOUT | {"MAINTENANCE"}

@@ -43,7 +43,7 @@ _HARDWARE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,254}", re.ASCII)
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a value depends on. Only values of the same are compared."""
+    """What a value depends on."""
 
     hardware: str
     driver: str
@@ -92,16 +92,19 @@ def conditions_of(value: MeasuredValue) -> Conditions:
     )
 
 
-def comparable(values: Iterable[MeasuredValue]) -> dict[Conditions, list[MeasuredValue]]:
+def comparable(values: Iterable[MeasuredValue], across_drivers: bool = False) -> dict[Conditions, list[MeasuredValue]]:
     """Values by what they depend on: at the largest size of each test alone, in the order of time.
 
     An average over sizes would hide a slow link. It is the largest size that half of all reached: one that prints a
     larger size is not compared with itself, and the others are not left without a comparison. The median of the
     repetitions in a job is its value, so a node has one vote in each job however much it prints.
+
+    across_drivers: whether all branches of the driver are together, under an empty text.
     """
     by_test: dict[Conditions, list[MeasuredValue]] = {}
     for value in values:
-        by_test.setdefault(replace(conditions_of(value), size=None), []).append(value)
+        kind = replace(conditions_of(value), size=None)
+        by_test.setdefault(replace(kind, driver="") if across_drivers else kind, []).append(value)
     kinds: dict[Conditions, list[MeasuredValue]] = {}
     for conditions, all_sizes in by_test.items():
         size = _largest_size(all_sizes)

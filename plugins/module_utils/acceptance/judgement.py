@@ -25,7 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseli
     unused,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, AcceptanceTest, Scope
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import MeasuredValue
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import MeasuredValue, branch
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.pairs import (
     Blame,
     Pair,
@@ -60,6 +60,9 @@ SPREADS_OF_JOBS = 6.0
 
 MOST_JOBS = 8
 """If a node had to be slow in more jobs to be named, the values are too noisy to name anyone."""
+
+NOTICED = 0.05
+"""A note names what is worse by more than this share, and not by enough to be named: some tests tolerate more."""
 
 NOISY = 2.0
 """A note says that the values are uneven, if they have to differ by as many tolerances to be named."""
@@ -129,14 +132,14 @@ def judge(
         baseline: the reviewed baseline.
         switches: the switch of each node, if it is known.
     """
-    options, judgement = options or Options(), Judgement()
+    options, judgement, values = options or Options(), Judgement(), [*values]
     checks, kinds = _sort(values, judgement)
     _judge_checks(checks, judgement)
-    floors = {entry.conditions: entry for entry in baseline}
+    judgement.notes += _odd_drivers(values)
     if baseline:
-        judgement.notes += unused(baseline, kinds)
+        judgement.notes += unused(baseline, {conditions_of(value) for own in kinds.values() for value in own})
     for conditions, own in kinds.items():
-        kind = _ComparedValues(TESTS[conditions.test], conditions, own, _floor(conditions, floors, options))
+        kind = _ComparedValues(TESTS[conditions.test], conditions, own, _floors(conditions, baseline, options))
         if kind.test.scope is Scope.PAIR:
             _judge_pairs(kind, switches or {}, judgement)
         elif kind.test.scope is Scope.MANY:
@@ -158,11 +161,17 @@ class _Floor:
     expected: float
     source: str
     text: str
+    driver: str | None = None
+    """The branch of the driver for which it holds; None for all."""
+
+    def holds_for(self, value: MeasuredValue) -> bool:
+        return self.driver in (None, conditions_of(value).driver)
 
 
 @dataclass(frozen=True)
 class _ComparedValues:
-    """The values that can be compared with each other."""
+    """The values that can be compared with each other: of a machine type, with any driver. A node with another driver
+    would else be compared with nobody, and would be missing among the others."""
 
     test: AcceptanceTest
     conditions: Conditions
@@ -176,9 +185,10 @@ class _ComparedValues:
     def worst(self, values: Iterable[float]) -> float:
         return min(values) if self.test.higher else max(values)
 
-    def under(self, value: float) -> _Floor | None:
+    def under(self, value: MeasuredValue) -> _Floor | None:
         """The floor that a value does not reach."""
-        return next((floor for floor in self.floors if self.worse(value, floor.value) > 0), None)
+        floors = (floor for floor in self.floors if floor.holds_for(value))
+        return next((floor for floor in floors if self.worse(value.value, floor.value) > 0), None)
 
     @property
     def title(self) -> str:
@@ -195,11 +205,11 @@ def _sort(
     measured: list[MeasuredValue] = []
     for value in values:
         (checks if TESTS[value.test].is_check else measured).append(value)
-    kinds = comparable(measured)
+    kinds = comparable(measured, across_drivers=True)
     reached = {replace(conditions, size=None): own for conditions, own in kinds.items()}
     short: dict[Conditions, set[str]] = {}
     for value in measured:
-        short.setdefault(replace(conditions_of(value), size=None), set()).update(value.nodes)
+        short.setdefault(replace(conditions_of(value), driver="", size=None), set()).update(value.nodes)
     for conditions, names in short.items():
         own = reached[conditions]
         if missing := names - {name for value in own for name in value.nodes}:
@@ -208,12 +218,32 @@ def _sort(
     return checks, kinds
 
 
-def _floor(conditions: Conditions, entries: Mapping[Conditions, BaselineEntry], options: Options) -> list[_Floor]:
-    """The floors for values: that of the baseline, and a published one."""
+def _odd_drivers(values: Iterable[MeasuredValue]) -> list[str]:
+    """The nodes of a machine type whose branch of NVIDIA's driver is not that of most, a line for each branch."""
+    branches: dict[str, dict[str, str]] = {}
+    for value in values:
+        if len(value.nodes) == 1 and value.driver:
+            branches.setdefault(value.hardware, {})[value.nodes[0]] = branch(value.driver)
+    notes = []
+    for hardware, by_node in branches.items():
+        nodes = {driver: sorted(name for name in by_node if by_node[name] == driver) for driver in by_node.values()}
+        usual = max(sorted(nodes), key=lambda driver: len(nodes[driver]))
+        notes += [
+            f"{fold(nodes[driver])} ({hardware or 'no machine type'}): branch {driver} of NVIDIA's driver, and "
+            f"{usual} on {fold(nodes[usual])}: their values are compared with each other"
+            for driver in sorted(nodes)
+            if driver != usual
+        ]
+    return notes
+
+
+def _floors(conditions: Conditions, baseline: Iterable[BaselineEntry], options: Options) -> list[_Floor]:
+    """The floors for values: those of the baseline, each for its driver, and a published one."""
     floors = []
-    if entry := entries.get(conditions):
-        what = f"the baseline of {entry.measured}: floor {_number(entry.floor)}, median {_number(entry.median)}"
-        floors.append(_Floor(entry.floor, entry.median, "baseline", what))
+    for entry in baseline:
+        if replace(entry.conditions, driver="") == conditions:
+            what = f"the baseline of {entry.measured}: floor {_number(entry.floor)}, median {_number(entry.median)}"
+            floors.append(_Floor(entry.floor, entry.median, "baseline", what, entry.driver))
     figure = published_floor(options.machines, conditions.hardware, conditions.test, conditions.nodes, conditions.size)
     if figure:
         what = f"a published figure: {_number(figure.floor)} ({figure.source})"
@@ -267,9 +297,10 @@ def _peers(kind: _ComparedValues, firsts: Mapping[Unit, float]) -> _Peers | None
 
 def _judge_units(kind: _ComparedValues, options: Options, judgement: Judgement) -> None:
     """Nodes, or GPUs of nodes, each compared with all others of its kind and with floors."""
-    by_unit: dict[Unit, list[float]] = {}
+    measured: dict[Unit, list[MeasuredValue]] = {}
     for value in kind.values:
-        by_unit.setdefault((value.nodes[0], value.gpu), []).append(value.value)
+        measured.setdefault((value.nodes[0], value.gpu), []).append(value)
+    by_unit = {unit: [value.value for value in values] for unit, values in measured.items()}
     firsts = {unit: values[0] for unit, values in by_unit.items()}
     what = "GPUs" if kind.test.scope is Scope.GPU else "nodes"
     peers = _peers(kind, firsts)
@@ -282,7 +313,8 @@ def _judge_units(kind: _ComparedValues, options: Options, judgement: Judgement) 
             f"{kind.title}: the values of {len(firsts)} {what} differ so much that one has to be worse by "
             f"{100 * peers.limit:.0f} % to be named"
         )
-    verdicts = {unit: _verdicts(kind, peers, values, what) for unit, values in by_unit.items()}
+    verdicts = {unit: _verdicts(kind, peers, values, what) for unit, values in measured.items()}
+    judgement.notes += _within_tolerance(kind, peers, verdicts, firsts)
     # A floor comes with what is known of the noise; a few peers show little of it.
     by_floor, by_peers = (_jobs_needed(options, verdicts, unseen) for unseen in (0.0, UNSEEN))
     slow: dict[Unit, _Slow] = {}
@@ -344,14 +376,35 @@ def _after_jobs(kind: _ComparedValues, peers: _Peers, by_unit: Mapping[Unit, Seq
     return replace(peers, drift=drift, limit=max(peers.limit, SPREADS_OF_JOBS * noise))
 
 
-def _verdicts(kind: _ComparedValues, peers: _Peers | None, values: Sequence[float], what: str) -> list[_Normal | None]:
+def _within_tolerance(
+    kind: _ComparedValues,
+    peers: _Peers | None,
+    verdicts: Mapping[Unit, Sequence[_Normal | None]],
+    firsts: Mapping[Unit, float],
+) -> list[str]:
+    """A note about what is worse than the others, and not by enough."""
+    if not peers:
+        return []
+    shares = {unit: kind.worse(value, peers.median) for unit, value in firsts.items() if not any(verdicts[unit])}
+    names = {unit[0] for unit, share in shares.items() if share > NOTICED}
+    if not names:
+        return []
+    return [
+        f"{kind.title}: {fold(sorted(names))} up to {100 * max(shares.values()):.1f} % worse than the median, "
+        f"{_number(peers.median)}; what is more than {100 * peers.limit:.0f} % worse is named"
+    ]
+
+
+def _verdicts(
+    kind: _ComparedValues, peers: _Peers | None, values: Sequence[MeasuredValue], what: str
+) -> list[_Normal | None]:
     """For each job of a unit what its value was worse than, if it was worse."""
     found: list[_Normal | None] = []
     for number, value in enumerate(values):
         floor = kind.under(value)
         if floor:
             found.append(_Normal(floor.expected, floor.source, floor.text))
-        elif peers and kind.worse(value, peers.median * (peers.drift if number else 1.0)) > peers.limit:
+        elif peers and kind.worse(value.value, peers.median * (peers.drift if number else 1.0)) > peers.limit:
             found.append(_Normal(peers.median, "peers", peers.text(what)))
         else:
             found.append(None)
@@ -445,8 +498,9 @@ def _judge_pairs(kind: _ComparedValues, switches: Mapping[str, str], judgement: 
         normal = _Normal(typical, "peers", f"what fast pairs do, {_number(typical)}")
         _blame(kind, by_peers, normal, switches, judgement, majority=True)
     for floor in kind.floors:
-        under = [value for value in kind.values if kind.worse(value.value, floor.value) > 0]
-        _blame(kind, under, _Normal(floor.expected, floor.source, floor.text), switches, judgement, majority=False)
+        own = replace(kind, values=[value for value in kind.values if floor.holds_for(value)])
+        under = [value for value in own.values if kind.worse(value.value, floor.value) > 0]
+        _blame(own, under, _Normal(floor.expected, floor.source, floor.text), switches, judgement, majority=False)
 
 
 def _fast_pairs(kind: _ComparedValues) -> tuple[float, float]:
@@ -525,7 +579,7 @@ def _judge_many(kind: _ComparedValues, judgement: Judgement) -> None:
             f"{kind.title}: there is no baseline and no published figure for {kind.conditions.nodes} nodes"
         )
     for value in kind.values[-1:]:
-        if floor := kind.under(value.value):
+        if floor := kind.under(value):
             normal = _Normal(floor.expected, floor.source, floor.text)
             before = f"{len(value.nodes)} nodes together, of which pairs can tell the slow ones: "
             found = _finding(kind, "group", value.nodes, None, value.value, normal, before)

@@ -87,7 +87,7 @@ class _WrongLineError(ValueError):
 
 
 def branch(driver: str) -> str:
-    """The branch of a driver: 580 for 580.159.04. Results are compared within a branch."""
+    """The branch of a driver: 580 for 580.159.04. An entry of the baseline holds for one."""
     return driver.partition(".")[0]
 
 

@@ -308,6 +308,14 @@ def report(host: RunHost) -> list[str]:
     return lines
 
 
+SILENT = (
+    "Alerts from the start to the end: none that these nodes are down, silent, drained or lack a daemon, nor about "
+    "their clocks and metrics.",
+    "Those about controllers, the database, disks and the hardware of GPUs go on (docs/admin/maintenance.md).",
+)
+"""What the maintenance silences (the series slurm_node_planned_outage, docs/design/metrics.md)."""
+
+
 def _state_lines(host: RunHost, done: Mapping[str, Any]) -> list[str]:
     """The lines about the maintenance itself."""
     found = host["__maintenance_found"]
@@ -322,4 +330,5 @@ def _state_lines(host: RunHost, done: Mapping[str, Any]) -> list[str]:
         f"  to   {window['end_shown']}",
         *found["table"],
         *([f"Message at logins: {fold(done['messages'])}"] if done["messages"] else []),
+        *(SILENT if host["slurm_monitoring"] else ()),
     ]

@@ -38,6 +38,7 @@ KEY = "/etc/munge/munge.key"
 CLOCK = "/run/stand-in-clock"
 
 AGES = {
+    "GpuclusterDiskFullSoon": ("offset 6h", "offset 20s"),
     "GpuclusterGpusIdle": ("4h", "20s"),
     "SlurmNodeDrained": ("3 * 3600", "10"),
     "SlurmQueueStuck": ("5 * 60", "10"),
@@ -96,6 +97,7 @@ RESUMED = {FIRST: f"scontrol update NodeName={NODE} State=RESUME"}
 
 RELOAD = "systemctl reload prometheus"
 FULL = "/srv/alerts"
+DEVICE = f"none {FULL}"
 MOUNT = f"mkdir -p {FULL}; mountpoint -q {FULL} || mount -t tmpfs -o size=200m none {FULL}"
 
 STAND_INS = "\n".join(
@@ -189,13 +191,13 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
         ),
         Fault(
             "GpuclusterDiskFullSoon",
-            {"instance": SERVER, "mountpoint": FULL, "severity": "ticket"},
+            {"instance": SERVER, "device": DEVICE, "severity": "ticket"},
             {SERVER: f"{MOUNT}; sleep 25; fallocate -l 150m {FULL}/fill"},
             {SERVER: f"rm {FULL}/fill"},
         ),
     ),
     "a node that is down, no database": (
-        Fault("SlurmNodesDown", {"cause": "down"}, node_state("DOWN"), RESUMED),
+        Fault("SlurmNodesDown", {"cause": "person"}, node_state("DOWN"), RESUMED),
         Fault(
             "SlurmdbdDown",
             {"instance": SERVER},
@@ -210,7 +212,7 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
         Fault("SlurmNodesFailing", {"cause": "fail"}, node_state("FAIL"), RESUMED),
         Fault(
             "GpuclusterDiskFull",
-            {"instance": SERVER, "mountpoint": FULL, "severity": "page"},
+            {"instance": SERVER, "device": DEVICE, "severity": "page"},
             {SERVER: f"{MOUNT}; fallocate -l 195m {FULL}/fill"},
             {SERVER: f"rm {FULL}/fill"},
             {SERVER: f"umount {FULL}; rmdir {FULL}"},

@@ -38,6 +38,7 @@ SECONDS = 360
 NEEDS_MORE = {
     "Alerts": "an alert that is firing",
     "Daemons that do not run": "a daemon that does not run",
+    "Nodes that are down": "a node that is down",
     "InfiniBand": "hosts with InfiniBand",
 }
 """Panels that are empty on a good cluster of the lab, and what would fill them."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseline import BaselineEntry
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseline import BaselineEntry, proposed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.judgement import (
     Judgement,
@@ -166,12 +166,61 @@ def test_nodes_of_another_kind_are_not_compared() -> None:
     assert judge([*three_jobs(GOOD), *others]).findings == []
 
 
-def test_a_driver_matters_to_gpus_alone() -> None:
-    slow = [value("stream", 430.0, "n8", job=job, driver="575.1") for job in (1, 2, 3)]
-    assert judge([*three_jobs(GOOD), *slow]).named == ["n8"]
-    gpus = three_jobs([3000.0] * 8, "gpu_memory_bandwidth", gpu=0)
-    slow = [value("gpu_memory_bandwidth", 2500.0, "n8", gpu=0, job=job, driver="575.1") for job in (1, 2, 3)]
-    assert judge([*gpus, *slow]).findings == []
+@pytest.mark.parametrize("left", [0.9, 0.8])
+@pytest.mark.parametrize(
+    ("test", "good"),
+    [("stream", 480.0), ("gpu_memory_bandwidth", 3000.0), ("gpu_matrix", 700.0), ("host_to_gpu", 55.0)],
+)
+def test_a_node_with_another_driver_is_compared_with_the_others(test: str, good: float, left: float) -> None:
+    """Three nodes have the same branch: without the fourth there would be no comparison at all."""
+    gpu = None if test == "stream" else 0
+    others = three_jobs([good, good * 1.001, good * 0.999], test, gpu=gpu)
+    slow = [value(test, good * left, "n8", gpu=gpu, job=job, driver="575.1") for job in range(1, 7)]
+    found = judge([*others, *slow])
+    assert found.named == ["n8"]
+    assert found.notes[0] == (
+        "n8 (h100): branch 575 of NVIDIA's driver, and 580 on n[0-2]: their values are compared with each other"
+    )
+    # The branch of the slow one gets no floor from it.
+    assert [each.driver for each in proposed([], [*others, *slow], "2026-11-29", found.named)] == []
+
+
+def test_a_floor_holds_for_its_driver_alone() -> None:
+    gpus = three_jobs([3000.0] * 4, "gpu_memory_bandwidth", gpu=0)
+    odd = [value("gpu_memory_bandwidth", 2950.0, "n8", gpu=0, job=job, driver="575.1") for job in (1, 2, 3)]
+    floor = entry("gpu_memory_bandwidth", 2990.0, driver="580", median=3000.0)
+    assert judge([*gpus, *odd], [floor]).findings == []
+    assert judge([*gpus, *odd], [replace(floor, driver="575")]).named == ["n8"]
+
+
+def test_a_slow_node_with_another_driver_is_found_by_pairs() -> None:
+    names = [f"n{number}" for number in range(6)]
+    pairs = [
+        value(
+            "network_rdma",
+            300.0 if "n5" in pair else 390.0,
+            *pair,
+            job=job,
+            driver="575.1" if "n5" in pair else "580.1",
+        )
+        for job, planned in enumerate(schedule(names, 5, 1), 1)
+        for pair in planned
+    ]
+    assert judge(pairs).named == ["n5"]
+
+
+def test_a_published_figure_holds_for_each_driver() -> None:
+    machines = {"h100": PublishedMachine("h100", 8)}
+    slow = [value("host_to_gpu", 40.0, "n8", gpu=0, job=job, driver="575.1") for job in (1, 2, 3)]
+    assert judge(slow, options=Options(machines=machines)).named == ["n8"]
+
+
+def test_what_is_worse_and_within_the_tolerance_is_noted_with_the_tolerance() -> None:
+    disks = [*on_nodes([500.0] * 7, "disk_read_local"), value("disk_read_local", 450.0, "n7")]
+    assert judge(disks).findings == []
+    assert judge(disks).notes == [
+        "disk_read_local (h100): n7 up to 10.0 % worse than the median, 500.0; what is more than 15 % worse is named"
+    ]
 
 
 def test_good_nodes_that_are_slow_now_and_then_ask_for_more_jobs() -> None:

@@ -37,6 +37,14 @@ def test_faults_are_named_and_nothing_else(nodes: int, with_baseline: bool) -> N
         assert run(slow, (PAIR,), baseline).named == bad
 
 
+@pytest.mark.parametrize("left", [0.9, 0.8])
+def test_the_only_node_with_another_driver_is_named_if_it_is_slow(left: float) -> None:
+    for seed in range(20):
+        slow = SimulatedCluster(4, NOISE[0.005], seed, slow_gpus={("n003", 1): left}, other_driver="n003")
+        assert [(each.nodes[0], each.gpu) for each in run(slow, (GPU,)).findings] == [("n003", 1)]
+    assert run(SimulatedCluster(4, NOISE[0.005], 1, other_driver="n003")).findings == []
+
+
 def test_nodes_behind_a_slow_switch_are_not_named() -> None:
     for seed in range(8):
         behind = frozenset(f"n{number:03d}" for number in range(3, 5 + seed))

@@ -226,6 +226,13 @@ def test_the_result_names_what_was_done_and_what_is_missing() -> None:
     assert lines[-3:] == ["Mails sent: 1", "Mails not sent: 1; the next run tries again", "  bob: no relay"]
 
 
+def test_the_report_says_which_alerts_are_silent() -> None:
+    assert not {*maintenance.SILENT} & {*maintenance.report(told(host()))}
+    assert {*maintenance.SILENT} <= {*maintenance.report(told(host(slurm_monitoring={"host": "head"})))}
+    ended = told(host(slurm_monitoring={"host": "head"}, maintenance_end="true"))
+    assert not {*maintenance.SILENT} & {*maintenance.report(ended)}
+
+
 def test_a_check_says_that_nothing_is_changed() -> None:
     assert (
         maintenance.report(told(host(ansible_check_mode=True)))[0] == "This run changes nothing (--check). Without it:"

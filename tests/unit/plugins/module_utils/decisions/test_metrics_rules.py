@@ -410,8 +410,11 @@ def test_prometheus_takes_the_configuration(tmp_path: Path, found: Any, version:
     command = ["promtool", "check", "config", str(tmp_path / "prometheus.yml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, "WARNING" in done.stdout) == (0, False), done.stderr
-    jobs = {entry["job_name"] for entry in yaml.safe_load(text)["scrape_configs"]}
+    jobs = {entry["job_name"]: entry for entry in yaml.safe_load(text)["scrape_configs"]}
     assert "node" in jobs
+    # A node that is drained is idle in these series of slurmctld.
+    dropping = [name for name, job in jobs.items() if "metric_relabel_configs" in job]
+    assert dropping == [name for name in jobs if name == "slurm_nodes"]
     assert ("prometheus" in jobs) is bool(cluster_of_host.server)
 
 
