@@ -72,6 +72,17 @@ class Watch:
             found[path.name] = words[0], frozenset(gpus)
         return found
 
+    def devices(self, job: str, process: str) -> list[str]:
+        """What the cgroups of a job's process let it open, from the innermost one, and what Slurm says of the job."""
+        found = re.search(r"^\d+:devices:(/.*)$", read(Path(f"/proc/{process}/cgroup")), re.M)
+        lines = []
+        place = Path(f"/sys/fs/cgroup/devices{found[1] if found else '/'}")
+        while place.name != "devices":
+            lines.append(f"{place.name}: {' '.join(read(place / 'devices.list').splitlines())}")
+            place = place.parent
+        ages = {path.name: time.time() - path.stat().st_mtime for path in TRUTH.glob(f"{job}*")}
+        return [*lines, str(ages), self.slurm("scontrol", "--oneliner", "--details", "show", "job", job)]
+
     def report(self, kind: str, job: str, *values: object) -> None:
         """Note what is wrong."""
         self.counts[kind] += 1
@@ -103,7 +114,9 @@ class Watch:
                 if job in first and first[job] == second.get(job):
                     self.counts[f"{name}_compared"] += len(gpus)
                     if gpus != first[job][1]:
-                        self.report(f"{name}_wrong", job, sorted(gpus), first[job], pair)
+                        self.report(
+                            f"{name}_wrong", job, sorted(gpus), first[job], pair, self.devices(job, first[job][0])
+                        )
                 elif begin < self.epilogs.get(job, -START_SECONDS) + START_SECONDS:
                     self.counts[f"{name}_late"] += 1
                 elif short and job not in {*before, *between, *after} and not any(state in ACTIVE for state in pair):
