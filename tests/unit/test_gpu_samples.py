@@ -188,7 +188,7 @@ def counters(node: Node) -> dict[tuple[str, str], tuple[float, float]]:
     found = node.collect()
     pairs = {(one["slurmjobid"], one["gpu"]) for name, one, _value in found if name == MEASURED}
     return {
-        (job, gpu): tuple(only(found, name, {"slurmjobid": job, "gpu": gpu}) for name in (BUSY, MEASURED))  # type: ignore[misc]
+        (job, gpu): tuple(only(found, name, {"slurmjobid": job, "gpu": gpu}) for name in (BUSY, MEASURED))
         for job, gpu in pairs
     }
 

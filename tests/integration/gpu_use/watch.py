@@ -22,6 +22,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 RUN = Path("/run/gpucluster-slurm")
@@ -149,6 +150,7 @@ class Watch:
                 kill(process)
             time.sleep(random.random())
             self.slurm("scancel", job)
+            clear(job)
 
     def kill_script(self, name: str) -> None:
         """Kill a prolog or epilog that waits for the lock of the map. Slurm drains the node, and holds the job."""
@@ -201,6 +203,25 @@ def kill(process: int) -> None:
         os.kill(process, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def clear(job: str) -> None:
+    """Remove the cgroups that a killed slurmstepd has left, and end the processes in them.
+
+    Slurm uses them again if the job is requeued. With cgroup v1, what it then allows for the job does not reach a
+    cgroup of a step that is there already, so that the job could not open the GPUs of its second run.
+    """
+    for place in Path("/sys/fs/cgroup").glob(f"*/slurm*/uid_*/job_{job}"):
+        places = [*sorted((path for path in place.rglob("*") if path.is_dir()), reverse=True), place]
+        for _attempt in range(20):
+            for process in {int(number) for path in places for number in read(path / "cgroup.procs").split()}:
+                kill(process)
+            for path in places:
+                with suppress(OSError):
+                    path.rmdir()
+            if not place.exists():
+                break
+            time.sleep(0.1)
 
 
 def holders(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
