@@ -210,7 +210,7 @@ def test_seconds_of_jobs(node: Node) -> None:
 def test_percentages_are_the_mean_of_the_last_minute(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.collect()
     node.prolog(7, "0")
-    for text, now in (("0 90 1", 1000), ("0 0 0", 1055), ("0 30 1", 1056), ("0 60 1", 1058)):
+    for text, now in (("0 90 1", 999), ("0 0 0", 1055), ("0 30 1", 1056), ("0 60 1", 1058)):
         node.loads(text)
         monkeypatch.setattr(node.program.time, "monotonic", lambda now=now: float(now))
         node.program.take_sample(5.0)
@@ -218,6 +218,13 @@ def test_percentages_are_the_mean_of_the_last_minute(node: Node, monkeypatch: py
     found = node.collect()
     assert only(found, "slurm_job_utilization_gpu", {"slurmjobid": "7"}) == 30
     assert only(found, "DCGM_FI_DEV_GPU_UTIL", {"gpu": "0"}) == 30
+    # The next job has none of its samples.
+    node.epilog(7)
+    node.prolog(8, "0")
+    node.program.take_sample(5.0)
+    found = node.collect()
+    assert only(found, "slurm_job_utilization_gpu", {"slurmjobid": "8"}) == 60
+    assert only(found, "DCGM_FI_DEV_GPU_UTIL", {"gpu": "0"}) == 37.5
 
 
 def test_a_job_that_has_ended_keeps_its_seconds_until_they_are_scraped(
