@@ -338,7 +338,8 @@ def failing() -> bool:
 
 def count_smis(lab: Lab) -> int:
     """The processes of nvidia-smi on the first node that the program has left. Health checks have others."""
-    return int(lab.command(WHOLE, f"sleep 5; pgrep --older 4 -c -f '^/bin/sh {SMI} --query-gpu=index,pci' || true"))
+    # A call has ten seconds.
+    return int(lab.command(WHOLE, f"sleep 12; pgrep --older 11 -c -f '^/bin/sh {SMI} --query-gpu=index' || true"))
 
 
 def failures(lab: Lab) -> dict[str, float]:
