@@ -235,6 +235,10 @@ def test_a_job_that_has_ended_keeps_its_seconds_until_they_are_scraped(
     now = 1000.0
     monkeypatch.setattr(node.program.time, "monotonic", lambda: now)
     node.program.take_sample(5.0)
+    # The epilog is just at work.
+    (node.run / "gpu-job-data/7").unlink()
+    node.program.take_sample(5.0)
+    assert node.map() == {"0": "7\n"}
     node.epilog(7)
     now += 95  # the timer, its random delay, and a scrape
     node.program.take_sample(5.0)
