@@ -41,10 +41,19 @@ RESUMED = 10
 WRAPPER = "/usr/local/sbin/nvidia-smi"
 METRICS = "/collection/roles/slurm_metrics/files/slurm-gpu-metrics"
 TEXTFILE = "/var/lib/prometheus/node-exporter/gpu.prom"
-USED = "slurm_job_utilization_gpu"
+BUSY, MEASURED = "gpucluster_job_gpu_busy_seconds_total", "gpucluster_job_gpu_measured_seconds_total"
+USED = (BUSY, MEASURED, "slurm_job_utilization_gpu")
+SAMPLE_SECONDS, USE_SECONDS = 0.25, 20
+"""Shorter spans than on a node, and how long samples are taken of each load: 100/sqrt(80) percentage points."""
+SAMPLER = f"""
+import importlib.machinery, sys
+program = importlib.machinery.SourceFileLoader("program", "{METRICS}").load_module()
+program.SAMPLE_SECONDS = {SAMPLE_SECONDS}
+program.sample()
+"""
 SHOWN = ("gpucluster_gpu_processes", "DCGM_FI_DEV_POWER_USAGE", "gpucluster_gpu_query_seconds")
 SHARES = {100: (90, 100), 30: (15, 45), 0: (0, 5)}
-"""Percentages of each second in which a load computes, and the lowest and highest mean of the series for it."""
+"""Percentages of each second in which a load computes, and the lowest and highest ones by the samples."""
 QUERY = "index,pci.bus_id,name,memory.total,mig.mode.current,driver_version"
 
 
@@ -369,27 +378,29 @@ class Check:
 
     def used(self, share: int, lowest: int, highest: int) -> str:
         """The figures of one load. Raises StepError if they are not between the limits, or name another job."""
-        found = []
         self.cluster.start_job("env", "LD_LIBRARY_PATH=/opt/cublas", loads.PROGRAM, "busy", str(share), "60")
         try:
             time.sleep(3)
-            for i in range(6):
-                found.append(self.series())
-                time.sleep(0.37 * (i % 3))  # not in step with the load
+            self.series()  # the map has the job from now on
+            self.root.run("timeout", str(USE_SECONDS), "python3", "-I", "-c", SAMPLER, seconds=USE_SECONDS + 10)
+            found = self.series()
         finally:
             self.cluster.end_job()
-        jobs = [[(labels, value) for name, labels, value in rows if name == USED] for rows in found]
-        if any(len(job) != 1 or (job[0][0]["user"], job[0][0]["shared"]) != (USER, "0") for job in jobs):
+        jobs = {name: [(labels, value) for own, labels, value in found if own == name] for name in USED}
+        # Those of the last job stay for a time.
+        newest = {
+            name: max(rows, key=lambda row: int(row[0]["slurmjobid"]), default=None) for name, rows in jobs.items()
+        }
+        if any(row is None or row[0]["user"] != USER for row in newest.values()) or len(jobs[USED[-1]]) != 1:
             raise StepError(f"{share} %: {jobs}")
-        mean = sum(job[0][1] for job in jobs) / len(jobs)
-        flat = [row for rows in found for row in rows]
-        values = {name: max((value for own, _labels, value in flat if own == name), default=0) for name in SHOWN}
+        busy, measured, shown_use = (row[1] for row in newest.values() if row)
+        mean = 100 * busy / measured if measured else -1
+        values = {name: max((value for own, _labels, value in found if own == name), default=0) for name in SHOWN}
         shown = ", ".join(f"{name.rpartition('gpu_')[2] or name} {value:g}" for name, value in values.items())
-        figures = f"{share} %: mean {mean:.0f} %, {shown}"
-        # In a PID namespace, nvidia-smi may show no process, and then samples are all there is.
-        if not lowest <= mean <= highest and (share != 30 or values["gpucluster_gpu_processes"]):
+        figures = f"{share} %: {mean:.0f} % of {measured:.0f} s, shown as {shown_use:g} %, {shown}"
+        if not lowest <= mean <= highest or measured < USE_SECONDS / 2:
             raise StepError(figures)
-        if not wait_for(lambda: not [row for row in self.series() if row[0] == USED], 10):
+        if not wait_for(lambda: not [row for row in self.series() if row[0] == USED[-1]], 10):
             raise StepError(f"{figures}; the job has the GPU after its end")
         return figures
 

@@ -556,10 +556,10 @@ GPU_USE = Dashboard(
             ),
             table(
                 "Jobs with idle GPUs",
-                "No kernel has run on these GPUs for half an hour. `jobstats` shows a job after its end.",
+                "No sample of half an hour has seen a kernel on these GPUs. `jobstats` shows a job after its end.",
                 Query(
-                    f"count by ({JOB_LABELS}) (slurm_job_utilization_gpu < 1"
-                    " and max_over_time(slurm_job_utilization_gpu[30m]) < 1)",
+                    f"count by ({JOB_LABELS}) (increase(gpucluster_job_gpu_busy_seconds_total[30m]) == 0"
+                    " and increase(gpucluster_job_gpu_measured_seconds_total[30m]) > 900 and gpucluster_job_gpu_share)",
                     "Idle GPUs",
                 ),
                 labels={"slurmjobid": "Job", "user": "User", "account": "Account", "partition": "Partition"},

@@ -53,7 +53,7 @@ OF_PROMETHEUS = {"ALERTS", "up"}
 OF_GPUS = (
     names("DCGM_FI_DEV_", "ECC_DBE_VOL_TOTAL FB_USED GPU_TEMP GPU_UTIL POWER_USAGE")
     | names("gpucluster_gpu_", "allocated query_hanging slowed")
-    | {"slurm_job_utilization_gpu"}
+    | names("gpucluster_job_gpu_", "busy_seconds_total measured_seconds_total share")
 )
 """Those of slurm-gpu-metrics (docs/design/gpu_use.md)."""
 

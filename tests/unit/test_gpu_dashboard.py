@@ -24,7 +24,6 @@ PERSON = 'user="ann",account="physics",partition="gpu",slurmjobid="7",gpu="0",in
 GPU = 'gpu="0",UUID="GPU-1",instance="n1",hpc_job="7"'
 SERIES: dict[str, float] = {
     f"gpucluster_job_gpu_share{{{PERSON}}}": 1,
-    f'slurm_job_utilization_gpu{{{PERSON},gpu_type="NVIDIA H100",shared="0"}}': 0.5,
     'gpucluster_gpu_allocated{gpu="0",instance="n1"}': 1,
     'gpucluster_gpu_query_hanging{instance="n1"}': 0,
     'gpucluster_gpu_slowed{gpu="0",reason="hw_slowdown",instance="n1"}': 1,
@@ -44,9 +43,13 @@ def expressions() -> Iterator[tuple[str, str]]:
 def test_each_expression_gives_series(tmp_path: Path) -> None:
     program = load("slurm_metrics/files/slurm-gpu-hours")
     values: dict[str, Values] = {name: minutes(START, END, value) for name, value in SERIES.items()}
+    # 1.2 % of the first 25 minutes, and nothing of the others.
+    for kind, share, end in (("measured", 1, END), ("busy", 0.012, START + 1500)):
+        counter = [(when, share * (min(when, end) - START)) for when, _value in minutes(START, END, 0)]
+        values[f"gpucluster_job_gpu_{kind}_seconds_total{{{PERSON}}}"] = counter
     with prometheus(tmp_path, values, (START, END)) as server:
         found = [(title, program.ask(server, text, END - 60)) for title, text in expressions()]
     assert [title for title, series in found if not series] == []
-    # An hour on one GPU of which 0.5 % is used.
+    # An hour on one GPU of which 0.5 % is used. The end of a load is seen over four minutes.
     figures = [value for title, series in found if title.startswith("GPU hours") for _labels, value in series]
-    assert figures == [pytest.approx(hours, rel=0.04) for hours in (1, 1, 0.005)]
+    assert figures == [pytest.approx(hours, rel=error) for hours, error in ((1, 0.04), (1, 0.04), (0.005, 0.1))]

@@ -90,7 +90,7 @@ def on_gpu(
     found = {}
     for name, samples in values.items():
         all_labels = {"instance": node, "job": "node", "gpu": gpu, "slurmjobid": str(job), **own}
-        if name != "gpucluster_job_gpu_share":
+        if name.startswith("slurm_job"):
             all_labels |= {"gpu_type": MODEL, "shared": str(shared)}
         text = ",".join(f'{label}="{value}"' for label, value in all_labels.items())
         found[f"{name}{{{text}}}"] = samples
@@ -104,7 +104,14 @@ def loaded(start: int, end: int, used: float | None, memory: float = 12, share: 
         "slurm_job_memory_usage_gpu": minutes(start, end, memory * GIB),
         "slurm_job_memory_total_gpu": minutes(start, end, 80 * GIB),
     }
-    return found if used is None else {**found, "slurm_job_utilization_gpu": minutes(start, end, used)}
+    if used is None:
+        return found
+    seconds = [(when, float(when - start)) for when, _value in minutes(start, end, 0)]
+    return {
+        **found,
+        "gpucluster_job_gpu_measured_seconds_total": seconds,
+        "gpucluster_job_gpu_busy_seconds_total": [(when, value * used / 100) for when, value in seconds],
+    }
 
 
 # -- the line --------------------------------------------------------------------------------------------------------
@@ -154,6 +161,37 @@ def test_a_job_too_short_for_a_sample_says_so(controller: Controller, tmp_path: 
     with prometheus(tmp_path, on_gpu(7, "0", loaded(START, START + HOUR, 6))) as server:
         assert controller.lines(server, START + 200) == 0
     assert controller.accounting.comments() == {f"9 {START}": "gpus: too short for a sample, 20 s on 1 GPU"}
+
+
+def test_what_was_not_measured_is_said(controller: Controller, tmp_path: Path) -> None:
+    """Samples that ended, a job with less than a minute of them, one with a bit more, and one whose end is scraped
+    after it."""
+    add, end = controller.accounting.add, START + 4 * HOUR
+    add(7, START, end, "gres/gpu=1")
+    add(8, START, START + 90, "gres/gpu=1")
+    add(9, START, START + 90, "gres/gpu=1")
+    add(10, START, end, "gres/gpu=1")
+    counters = ("gpucluster_job_gpu_measured_seconds_total", "gpucluster_job_gpu_busy_seconds_total")
+    found = loaded(START, end, 50)
+    for name in counters:
+        found[name] = [
+            (when, min(value, value * 0 + (3600 if "measured" in name else 1800))) for when, value in found[name]
+        ]
+    series = on_gpu(7, "0", found)
+    for job, seconds in ((8, 55.0), (9, 60.0)):
+        short: dict[str, Values] = {"gpucluster_job_gpu_share": [(START + 17, 1)]}
+        short |= dict(zip(counters, ([(START + 137, seconds)], [(START + 137, seconds / 2)])))
+        series |= on_gpu(job, str(job), short)
+    series |= on_gpu(10, "1", {**loaded(START, end, None), **dict.fromkeys(counters, minutes(START, end, 0))})
+    with prometheus(tmp_path, series) as server:
+        assert controller.lines(server, end + 200) == 0
+        assert controller.accounting.comments()[f"7 {START}"].endswith(", measured in 25 % of the time")
+        assert controller.accounting.comments()[f"10 {START}"].endswith(", use not measured, memory 12 of 80 GiB")
+        (tmp_path / "state/gpu-hours.json").unlink()
+        assert controller.lines(server, START + 300) == 0
+    found_lines = {name.split()[0]: text for name, text in controller.accounting.comments().items()}
+    assert found_lines["8"] == "gpus: too short for a sample, 90 s on 1 GPU"
+    assert found_lines["9"] == "gpus: used 50 % of 90 s on 1 GPU"
 
 
 def test_runs_of_one_number_have_their_own_lines(controller: Controller, tmp_path: Path) -> None:
@@ -347,7 +385,11 @@ def test_the_report_of_known_loads_is_right_within_two_percent(controller: Contr
         for name, samples in loaded(START, START + 10 * HOUR, 40).items()
     }
     up = [(when, 0 if when % 1200 == (START + 17) % 1200 else 1) for when, _v in minutes(START, midnight + 5 * HOUR, 1)]
+    # Of the same user and account, MIG instances and GPUs without samples.
+    add(13, START, START + 5 * HOUR, "gres/gpu=2", user="fay", account="bio")
     series = {
+        **on_gpu(13, "0", loaded(START, START + 5 * HOUR, 80), node="n4", user="fay", account="bio"),
+        **on_gpu(13, "1.7", loaded(START, START + 5 * HOUR, None), node="n4", user="fay", account="bio"),
         **on_gpu(7, "0", gappy),
         **on_gpu(7, "1", loaded(START, START + 10 * HOUR, 0)),
         **on_gpu(8, "0", loaded(midnight - 2 * HOUR, midnight + 4 * HOUR, 75), node="n2", user="bob"),
@@ -372,10 +414,11 @@ def test_the_report_of_known_loads_is_right_within_two_percent(controller: Contr
     assert found["bob"] == (6, near(4.5, rel=0.02), 0)
     assert found["cyd"] == (6, near(1.2, rel=0.02), 0)
     assert found["dan"] == (2, 0, 2)
+    assert found["fay"] == (10, near(4, rel=0.02), 5)
     assert found["eve"] == (4 * 39, 0, 4 * 39)
     assert by_user["jobs_with_parts"] == 1
     days_found = rounded(by_day, "day")
-    assert days_found["2026-02-10"][:2] == (20 + 2 + 6 + 2 + 60, near(4 + 1.5 + 1.2, rel=0.02))
+    assert days_found["2026-02-10"][:2] == (20 + 2 + 6 + 2 + 10 + 60, near(4 + 1.5 + 1.2 + 4, rel=0.02))
     assert days_found["2026-02-11"][:2] == (4 + 96, near(3, rel=0.02))
     assert [(row["account"], row["user"]) for row in only_one["rows"]] == [("bio", "eve"), ("physics", "bob")]
 

@@ -109,9 +109,8 @@ def test_jobs_that_share_a_gpu_have_its_values_and_say_so(node: Node) -> None:
     assert only(found, "gpucluster_gpu_jobs", {"gpu": "0"}) == 2
 
 
-def test_pmon_sees_the_load_that_one_sample_misses(node: Node) -> None:
-    """As an H200 with a load of 0.3 s in each second: utilization.gpu 0, pmon 24 (device.md)."""
-    gpus = [node.program.Gpu(str(i), f"nvidia{i}", values={"GPU_UTIL": value}) for i, value in enumerate((0, 100, 7))]
+def test_processes_that_pmon_shows(node: Node) -> None:
+    gpus = [node.program.Gpu(str(i), f"nvidia{i}") for i in range(3)]
     output = (
         "# gpu         pid   type     sm    mem    enc    dec    command \n"
         "# Idx           #    C/G      %      %      %      %    name \n"
@@ -121,8 +120,7 @@ def test_pmon_sees_the_load_that_one_sample_misses(node: Node) -> None:
         "    1       4124     G      4      1      -      -    Xorg      \n"
         "    2       4125     C      -      -      -      -    c      \n"
     )
-    assert node.program.add_utilization(gpus, output)
-    assert [gpu.values["GPU_UTIL"] for gpu in gpus] == [24, 100, 7]
+    assert node.program.count_processes(gpus, output)
     assert [gpu.processes for gpu in gpus] == [1, 2, 1]
 
 
@@ -364,12 +362,16 @@ def test_a_link_in_place_of_the_directory_is_not_followed(node: Node, monkeypatc
 def test_each_series_has_its_help_and_type_once(node: Node) -> None:
     node.prolog(7, "0")
     node.collect()
+    node.program.take_sample(5.0)
+    node.collect()
     text = node.textfile.read_text()
     names = [name for name, _labels, _value in samples(text)]
     kinds = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE"))
     assert [name for i, name in enumerate(names) if name not in names[:i]] == [*kinds]
     counters = {f"DCGM_FI_DEV_ECC_{kind}_VOL_TOTAL" for kind in ("SBE", "DBE")} | {
-        "gpucluster_gpu_query_failures_total"
+        "gpucluster_gpu_query_failures_total",
+        "gpucluster_job_gpu_busy_seconds_total",
+        "gpucluster_job_gpu_measured_seconds_total",
     }
     assert {name for name, kind in kinds.items() if kind == "counter"} == counters
     # The names of a series are together, as the format demands.
@@ -386,8 +388,9 @@ def test_every_series_is_in_the_design(node: Node) -> None:
     assert {*node.program.HELP} == known
 
 
-def test_one_run_at_a_time(node: Node) -> None:
+def test_one_run_at_a_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.collect()
+    monkeypatch.setattr(node.program, "RUN_SECONDS", 0.0)
     node.textfile.unlink()
     with open(node.run / "locks/gpu-metrics", "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -55,6 +55,7 @@ EXPORTER = "prometheus-node-exporter"
 EXPORTER_SETTINGS = f"{UNITS}/{EXPORTER}.service.d/gpucluster-slurm.conf"
 HOST_TIMER, CLUSTER_TIMER = "slurm-metrics-host.timer", "slurm-metrics-cluster.timer"
 GPU_TIMER, LINES_TIMER = "slurm-gpu-metrics.timer", "slurm-gpu-hours.timer"
+SAMPLER = "slurm-gpu-use.service"
 
 TEXTFILES = "/var/lib/prometheus/node-exporter"
 """The directory of the distribution's package, from which node-exporter adds the series of programs."""
@@ -73,7 +74,7 @@ UNUSED_COLLECTORS = ("arp", "cpufreq", "schedstat", "softnet")
 MARK = f"{MANAGED} Removed with the key monitoring.\n"
 """The content of a record of a package."""
 
-TEMPLATES = ("exporter.conf.j2", "timer.j2", "service.j2")
+TEMPLATES = ("exporter.conf.j2", "timer.j2", "service.j2", "sampler.j2")
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ class Timer:
     argument: str = ""
     leaves: bool = False
     """Whether a process that the kernel does not end is left, so that it does not keep the next start waiting."""
+    sampler: str = ""
+    """A service that each start of the program starts as well, unless it runs: the program with argument `sample`."""
 
     @property
     def command(self) -> str:
@@ -102,7 +105,9 @@ class Timer:
 TIMERS: Mapping[str, Timer] = {
     HOST_TIMER: Timer("slurm-metrics", "Metrics of this host", "*:0/15", 600, 120, "host"),
     CLUSTER_TIMER: Timer("slurm-metrics", "Metrics of Slurm", "*:*:00", 0, 50, "cluster"),
-    GPU_TIMER: Timer("slurm-gpu-metrics", "Metrics of GPUs and their jobs", "*:*:0/30", 5, 60, leaves=True),
+    GPU_TIMER: Timer(
+        "slurm-gpu-metrics", "Metrics of GPUs and their jobs", "*:*:0/30", 5, 90, leaves=True, sampler=SAMPLER
+    ),
     LINES_TIMER: Timer("slurm-gpu-hours", "Lines about the GPUs of jobs", "*:*:30", 0, 300, "lines"),
 }
 
@@ -297,7 +302,16 @@ def timer_files(host: RunHost, name: str, timer: Timer) -> list[dict[str, Any]]:
     return [
         {"path": f"{UNITS}/{name}", "content": host.text(ROLE, "timer.j2", **values)},
         {"path": service, "content": host.text(ROLE, "service.j2", **values), "loaded": False},
+        *(
+            {"path": path, "content": host.text(ROLE, "sampler.j2", **values, timer=name), "loaded": False}
+            for path in sampler_units(timer)
+        ),
     ]
+
+
+def sampler_units(timer: Timer) -> list[str]:
+    """The unit of the service that runs all the time, if there is one."""
+    return [f"{UNITS}/{timer.sampler}"] if timer.sampler else []
 
 
 def program_file(name: str, file: str) -> dict[str, Any]:

@@ -55,6 +55,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.metrics
     measured_cluster,
     names,
     program_file,
+    sampler_units,
     service_files,
     timer_files,
     wanted_packages,
@@ -374,6 +375,7 @@ def removal(host: RunHost) -> Removal:
     timers = [name for name in TIMERS if name not in wanted]
     ended = [name for name in all_packages() if f"{INSTALLED}/{name}" in lost]
     units = [f"{UNITS}/{name.removesuffix('.timer')}{end}" for name in timers for end in (".timer", ".service")]
+    units += [path for name in timers for path in sampler_units(TIMERS[name])]
     kept = {TIMERS[name].program for name in wanted if name in TIMERS}
     programs = [name for name in dict.fromkeys(timer.program for timer in TIMERS.values()) if name not in kept]
     secrets = [TOKEN] if TOKEN_TIMER in timers else []

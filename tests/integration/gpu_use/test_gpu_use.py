@@ -220,6 +220,8 @@ def test_no_job_is_given_the_gpu_of_another_one(lab: Lab, load: Load) -> None:
     finally:
         lab.command(HEAD, "scancel -p all; scancel -p instances")
         found = results(lab)
+        # Also after a failure, so that the next tests see their own jobs alone.
+        lab.wait_for(HEAD, "squeue -h -p all,instances | wc -l", "0")
     print(json.dumps(found, indent=1))
     for node, result in found.items():
         assert result["wrong"] == [], node
@@ -229,7 +231,6 @@ def test_no_job_is_given_the_gpu_of_another_one(lab: Lab, load: Load) -> None:
     assert total["map_compared"] > 100
     for kind in ("cancelled", "requeued", "slurmstepd_killed", "slurm-prolog_killed", "slurm-epilog_killed"):
         assert total[kind] > 0, kind
-    lab.wait_for(HEAD, "squeue -h -p all,instances | wc -l", "0")
     jobs = {WHOLE: load.busy, PARTS: load.half}
     for node, job in jobs.items():
         lab.command(node, MEASURE)
@@ -250,7 +251,13 @@ def test_series_have_the_load_and_the_job(lab: Lab, load: Load) -> None:
     of_alice = values(f'slurm_job_utilization_gpu{{slurmjobid="{load.half}"}}', "gpu")
     assert of_alice == {("0",): 60, ("1",): 0}
     idle = "gpucluster_gpu_allocated == 1 and on (instance, gpu) gpucluster_gpu_processes == 0"
-    assert [one["metric"]["gpu"] for one in ask(idle)] == ["1"]
+    wait_for(lambda: [one["metric"]["gpu"] for one in ask(idle)] == ["1"])
+    seconds = {
+        kind: values(f"gpucluster_job_gpu_{kind}_seconds_total{{{job}}}", "slurmjobid", "gpu")
+        for kind in ("busy", "measured")
+    }
+    shares = {place: seconds["busy"][place] / seconds["measured"][place] for place in seconds["measured"]}
+    assert sorted(shares.values()) == [0, pytest.approx(0.6), pytest.approx(0.8)]
     own = f'slurmjobid="{load.half}"'
     assert values(f"slurm_job_power_gpu{{{own}}}", "gpu") == {("0",): 438220, ("1",): 78220}
     assert values(f"slurm_job_memory_usage_gpu{{{own}}}", "gpu") == {("0",): 500 * 1024**2, ("1",): 0}
@@ -281,8 +288,10 @@ def test_gpu_hours_are_right(lab: Lab, load: Load) -> None:
         earlier = load.earlier[key]["allocated_hours"] if key in load.earlier else 0
         print(row, earlier, hours, share)
         assert row["allocated_hours"] - earlier == pytest.approx(hours, rel=0.02)
-        assert row["used_hours"] == pytest.approx(row["allocated_hours"] * share, rel=0.02)
-        assert row["unmeasured_hours"] == 0
+        measured = row["allocated_hours"] - row["unmeasured_hours"]
+        assert row["used_hours"] == pytest.approx(measured * share, rel=0.02)
+        # A job can have been scraped before its first sample.
+        assert row["unmeasured_hours"] <= 0.25 * row["allocated_hours"]
 
 
 def test_the_line_of_a_job(lab: Lab, load: Load) -> None:
@@ -329,7 +338,8 @@ def failing() -> bool:
 
 def count_smis(lab: Lab) -> int:
     """The processes of nvidia-smi on the first node that the program has left. Health checks have others."""
-    return int(lab.command(WHOLE, f"sleep 5; pgrep --older 4 -c -f '^/bin/sh {SMI} --query-gpu=index,pci' || true"))
+    # A call has ten seconds.
+    return int(lab.command(WHOLE, f"sleep 12; pgrep --older 11 -c -f '^/bin/sh {SMI} --query-gpu=index' || true"))
 
 
 def failures(lab: Lab) -> dict[str, float]:

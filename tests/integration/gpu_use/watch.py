@@ -22,6 +22,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 RUN = Path("/run/gpucluster-slurm")
@@ -72,6 +73,17 @@ class Watch:
             found[path.name] = words[0], frozenset(gpus)
         return found
 
+    def devices(self, job: str, process: str) -> list[str]:
+        """What the cgroups of a job's process let it open, from the innermost one, and what Slurm says of the job."""
+        found = re.search(r"^\d+:devices:(/.*)$", read(Path(f"/proc/{process}/cgroup")), re.M)
+        lines = []
+        place = Path(f"/sys/fs/cgroup/devices{found[1] if found else '/'}")
+        while place.name != "devices":
+            lines.append(f"{place.name}: {' '.join(read(place / 'devices.list').splitlines())}")
+            place = place.parent
+        ages = {path.name: time.time() - path.stat().st_mtime for path in TRUTH.glob(f"{job}*")}
+        return [*lines, str(ages), self.slurm("scontrol", "--oneliner", "--details", "show", "job", job)]
+
     def report(self, kind: str, job: str, *values: object) -> None:
         """Note what is wrong."""
         self.counts[kind] += 1
@@ -103,7 +115,9 @@ class Watch:
                 if job in first and first[job] == second.get(job):
                     self.counts[f"{name}_compared"] += len(gpus)
                     if gpus != first[job][1]:
-                        self.report(f"{name}_wrong", job, sorted(gpus), first[job], pair)
+                        self.report(
+                            f"{name}_wrong", job, sorted(gpus), first[job], pair, self.devices(job, first[job][0])
+                        )
                 elif begin < self.epilogs.get(job, -START_SECONDS) + START_SECONDS:
                     self.counts[f"{name}_late"] += 1
                 elif short and job not in {*before, *between, *after} and not any(state in ACTIVE for state in pair):
@@ -136,6 +150,7 @@ class Watch:
                 kill(process)
             time.sleep(random.random())
             self.slurm("scancel", job)
+            clear(job)
 
     def kill_script(self, name: str) -> None:
         """Kill a prolog or epilog that waits for the lock of the map. Slurm drains the node, and holds the job."""
@@ -188,6 +203,25 @@ def kill(process: int) -> None:
         os.kill(process, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def clear(job: str) -> None:
+    """Remove the cgroups that a killed slurmstepd has left, and end the processes in them.
+
+    Slurm uses them again if the job is requeued. With cgroup v1, what it then allows for the job does not reach a
+    cgroup of a step that is there already, so that the job could not open the GPUs of its second run.
+    """
+    for place in Path("/sys/fs/cgroup").glob(f"*/slurm*/uid_*/job_{job}"):
+        places = [*sorted((path for path in place.rglob("*") if path.is_dir()), reverse=True), place]
+        for _attempt in range(20):
+            for process in {int(number) for path in places for number in read(path / "cgroup.procs").split()}:
+                kill(process)
+            for path in places:
+                with suppress(OSError):
+                    path.rmdir()
+            if not place.exists():
+                break
+            time.sleep(0.1)
 
 
 def holders(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:

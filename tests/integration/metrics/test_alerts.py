@@ -39,7 +39,7 @@ CLOCK = "/run/stand-in-clock"
 
 AGES = {
     "GpuclusterDiskFullSoon": ("offset 6h", "offset 20s"),
-    "GpuclusterGpusIdle": ("4h", "20s"),
+    "GpuclusterGpusIdle": ("4h", "40s"),
     "SlurmNodeDrained": ("3 * 3600", "10"),
     "SlurmQueueStuck": ("5 * 60", "10"),
 }
@@ -135,9 +135,12 @@ scancel -t R --user=root
 """
 """A job waits for resources, then the scheduler stops, then the node becomes idle."""
 
+JOB = 'gpu="0",slurmjobid="7",user="ann",account="physics",partition="gpu"'
 GPU_SERIES = "\n".join(
     [
-        'slurm_job_utilization_gpu{gpu="0",slurmjobid="7",user="ann",account="physics",partition="gpu",shared="0"} 0',
+        f"gpucluster_job_gpu_share{{{JOB}}} 1",
+        f"gpucluster_job_gpu_busy_seconds_total{{{JOB}}} 3",
+        f"gpucluster_job_gpu_measured_seconds_total{{{JOB}}} MEASURED",
         'DCGM_FI_DEV_XID_ERRORS{gpu="0"} 79',
         'DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu="0"} 2',
         'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 95',
@@ -145,15 +148,24 @@ GPU_SERIES = "\n".join(
         "gpucluster_gpu_query_hanging 1",
     ]
 )
-"""What slurm-gpu-metrics would write on a node with a GPU in trouble."""
+"""What slurm-gpu-metrics would write on a node with a GPU in trouble, where each second is an hour of samples."""
+
+GPU_LOOP = f"""
+cat >/run/stand-in-gpu <<'END'
+{GPU_SERIES}
+END
+systemd-run --quiet --unit=stand-in-gpu sh -c 'while sleep 2; do
+    sed "s/MEASURED/$(date +%s)000/" /run/stand-in-gpu >/run/new-gpu
+    mv /run/new-gpu {TEXTFILES}/stand-in-gpu.prom; done'
+"""
 
 ROUNDS: dict[str, tuple[Fault, ...]] = {
     "a stand-in for series of a GPU": (
         Fault(
             "GpuclusterGpusIdle",
             {"slurmjobid": "7", "user": "ann"},
-            {NODE: f"cat >{TEXTFILES}/stand-in-gpu.prom <<'END'\n{GPU_SERIES}\nEND\n"},
-            {NODE: f"rm {TEXTFILES}/stand-in-gpu.prom"},
+            {NODE: GPU_LOOP},
+            {NODE: f"systemctl stop stand-in-gpu; rm {TEXTFILES}/stand-in-gpu.prom"},
         ),
         Fault("GpuclusterGpuXid", {"instance": NODE, "gpu": "0"}),
         Fault("GpuclusterGpuMemoryErrors", {"instance": NODE}),

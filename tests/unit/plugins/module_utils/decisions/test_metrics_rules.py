@@ -614,6 +614,9 @@ def test_the_timers_about_gpus() -> None:
     service = texts["/etc/systemd/system/slurm-gpu-metrics.service"]
     assert "('command', '/usr/local/sbin/slurm-gpu-metrics')" in service
     assert "('leaves', True)" in service
+    assert "('sampler', 'slurm-gpu-use.service')" in service
+    sampler = texts["/etc/systemd/system/slurm-gpu-use.service"]
+    assert f"('timer', '{GPU_TIMER}')" in sampler
     assert texts["/usr/local/sbin/slurm-gpu-metrics"].startswith("#!/usr/bin/python3 -I\n# Managed by gpucluster")
     assert of_node.proof == {"command": ["systemctl", "start", "slurm-gpu-metrics.service"]}
     of_controller = metrics_server.service(found["head"], service=LINES_TIMER)
@@ -632,6 +635,7 @@ def test_a_node_whose_gpus_are_gone_loses_what_measures_them() -> None:
     assert removal.services[:2] == ["slurm-metrics-cluster.timer", GPU_TIMER]
     assert "/var/lib/prometheus/node-exporter/gpu.prom" in removal.secrets
     assert "/usr/local/sbin/slurm-gpu-metrics" in removal.files
+    assert "/etc/systemd/system/slurm-gpu-use.service" in removal.files
     assert "/usr/local/sbin/slurm-metrics" not in removal.files
     assert "/var/lib/prometheus/node-exporter/gpucluster.prom" not in removal.secrets
 
@@ -641,7 +645,7 @@ def test_a_service_leaves_a_process_that_does_not_end(leaves: bool) -> None:
     template = Environment(undefined=StrictUndefined, trim_blocks=True).from_string(
         (ROOT / "roles/slurm_metrics/templates/service.j2").read_text()
     )
-    text = template.render(description="x", command="/bin/true", limit=60, leaves=leaves)
+    text = template.render(description="x", command="/bin/true", limit=60, leaves=leaves, sampler="")
     assert ("KillMode=process" in text) == leaves
 
 
