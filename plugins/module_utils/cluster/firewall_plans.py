@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
     unknown,
     up_to,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.server_ports import ports_in_variables
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.server_ports import Ports, ports_in_variables
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import (
     HOST_GROUPS,
     file_servers,
@@ -244,13 +245,13 @@ def firewall_plans(
     """
     if firewall and (what := _without_address(members["all"], variables["slurm_addresses"])):
         raise ValueError(f"slurm_firewall: {what} (slurm_addresses)")
-    groups = _groups(members, variables)
-    sets = _sets(firewall, groups, variables)
+    cluster = _Cluster.of(firewall, members, variables)
+    sets = _sets(firewall, cluster.groups, variables)
     numbers: dict[HostRules, int] = {}
     plans: list[dict[str, Any]] = []
     of = {}
     for host in members["all"]:
-        rules = _host_rules(host, firewall, groups, variables)
+        rules = _host_rules(host, firewall, cluster, variables)
         if rules == HostRules():
             continue
         if rules not in numbers:
@@ -260,62 +261,82 @@ def firewall_plans(
     return {"plans": plans, "hosts": of}
 
 
-def _host_rules(
-    host: str, firewall: Mapping[str, Any], groups: Mapping[str, frozenset[str]], variables: Mapping[str, Any]
-) -> HostRules:
+@dataclass(frozen=True)
+class _Cluster:
+    """What all hosts share, computed once."""
+
+    groups: Mapping[str, frozenset[str]]
+    """The hosts of each group that rules name."""
+    addresses: Mapping[str, IPv4Address | IPv6Address]
+    servers: Ports
+    listening: Mapping[str | None, list[tuple[str, str]]]
+    """The end of the key and the ports of each listener, by host, for the key `firewall`; None: of every host."""
+    readers: Sequence[str]
+    """Addresses and networks from which what the key `monitoring` measures is read."""
+
+    @classmethod
+    def of(
+        cls, firewall: Mapping[str, Any], members: Mapping[str, Collection[str]], variables: Mapping[str, Any]
+    ) -> _Cluster:
+        """From the shared variables, the ports of servers, and slurmdbd_conf."""
+        return cls(
+            groups=_groups(members, variables),
+            addresses=_address_of(variables["slurm_addresses"]),
+            servers=ports_in_variables(variables),
+            listening=_listening(variables) if firewall else {},
+            readers=monitoring_readers(variables),
+        )
+
+    def ports_of_servers(self, host: str, without: str = "") -> str:
+        """The ports of what a host serves for keys; only of what is not for the group `without`, if given."""
+        others = {key.port.variable for key in SERVERS if key.port and without in key.port.clients}
+        found = (str(port) for name, hosts, port in self.servers if host in hosts and port and name not in others)
+        return _port_set(*found)
+
+    def has_addresses(self, rule: Rule, host: str) -> bool:
+        """Whether the addresses of all that may connect to a host are known."""
+        clients = [self.groups.get(name, frozenset()) for name in rule.sources]
+        return bool(clients) and all(client in self.addresses for each in clients for client in each if client != host)
+
+    def is_trusted(self, host: str) -> bool:
+        """Whether servers let in the address of a host that asks what the key `monitoring` measures."""
+        address = self.addresses.get(host)
+        return any(host in self.groups[name] for name in ("monitoring", "controllers", "report")) or (
+            address is not None and any(address in ip_network(network) for network in self.readers)
+        )
+
+
+def _host_rules(host: str, firewall: Mapping[str, Any], cluster: _Cluster, variables: Mapping[str, Any]) -> HostRules:
     """The rules of one host."""
-    readers = monitoring_readers(variables)
-    of_monitoring = [*_rules_of_monitoring(host, groups, readers)] if variables.get("slurm_monitoring") else []
+    groups = cluster.groups
+    of_prometheus = PROMETHEUS_PORTS if host in groups["monitoring"] else ""
+    monitored = bool(variables.get("slurm_monitoring"))
+    of_monitoring = [*_rules_of_monitoring(host, groups, cluster.readers)] if monitored else []
+    has_users = monitored and host in groups["login"] | groups["compute"]
     found = HostRules(
-        limited=_port_set(_ports_of_servers(host, variables), PROMETHEUS_PORTS if host in groups["monitoring"] else ""),
-        **(_private(host, groups, variables) if of_monitoring else {}),
+        limited=_port_set(cluster.ports_of_servers(host), of_prometheus),
+        private=_port_set(str(NODE_EXPORTER), of_prometheus) if has_users else "",
+        private_everywhere=_port_set(str(NODE_EXPORTER), PROMETHEUS_PORTS)
+        if has_users and cluster.is_trusted(host)
+        else "",
     )
     if not firewall:
-        addressed = {host, *_address_of(variables["slurm_addresses"])}
         # Without the address of a client, the port stays open to all.
-        known = [
-            rule
-            for rule in of_monitoring
-            if rule.sources and all(groups.get(name, frozenset()) <= addressed for name in rule.sources)
-        ]
+        known = [rule for rule in of_monitoring if cluster.has_addresses(rule, host)]
         return found._replace(rules=tuple(known), closed=_port_set(*(rule.ports for rule in known)))
-    listening = _listening(variables)
     rules = [
-        *_rules(host, firewall, groups, listening),
+        *_rules(host, firewall, groups, cluster.listening),
         *of_monitoring,
         *_rules_of_report(host, variables.get("slurm_report") or {}, variables.get("slurm_report_port")),
         *_rules_of_rest(host, variables.get("slurm_rest") or {}, variables.get("slurmrestd_port")),
     ]
     if groups["monitoring"] and host in groups["controllers"]:
-        rules.append(Rule("metrics of slurmctld", ("monitoring",), dict(listening[host])["SlurmctldPort"]))
+        rules.append(Rule("metrics of slurmctld", ("monitoring",), dict(cluster.listening[host])["SlurmctldPort"]))
     return found._replace(
         rules=tuple(rule for rule in rules if rule.ports),
-        closed=_port_set(
-            *(rule.ports for rule in of_monitoring), _ports_of_servers(host, variables, without="compute")
-        ),
+        closed=_port_set(*(rule.ports for rule in of_monitoring), cluster.ports_of_servers(host, without="compute")),
         all_ports=tuple(rule for rule in rules if not rule.ports),
         others_refused=True,
-    )
-
-
-def _private(host: str, groups: Mapping[str, frozenset[str]], variables: Mapping[str, Any]) -> dict[str, str]:
-    """The ports of the key `monitoring` to which users of a host may not connect, as HostRules has them."""
-    if host not in groups["login"] | groups["compute"]:
-        return {}
-    own = _port_set(str(NODE_EXPORTER), PROMETHEUS_PORTS if host in groups["monitoring"] else "")
-    address = _address_of(variables["slurm_addresses"]).get(host)
-    trusted = any(host in groups[name] for name in ("monitoring", "controllers", "report")) or (
-        address is not None and any(address in ip_network(network) for network in monitoring_readers(variables))
-    )
-    return {"private": own, "private_everywhere": _port_set(str(NODE_EXPORTER), PROMETHEUS_PORTS) if trusted else ""}
-
-
-def _ports_of_servers(host: str, variables: Mapping[str, Any], without: str = "") -> str:
-    """The ports of the servers of a host that keys name; only those that are not for the group `without`, if given."""
-    others = {key.port.variable for key in SERVERS if key.port and without in key.port.clients}
-    found = ports_in_variables(variables)
-    return _port_set(
-        *(str(port) for variable, hosts, port in found if host in hosts and port and variable not in others)
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
@@ -26,6 +27,9 @@ UNITS = "/etc/systemd/system"
 TIMER = "gpucluster-slurm-firewall-undo"
 
 RULES = "/etc/gpucluster-slurm/firewall.nft"
+_COUNTED = re.compile(r"^\tset counted_\w+ \{\n(?:\t\t.*\n)*\t\}\n", re.MULTILINE)
+"""Sets of the table that hold the present connections (`rules.nft.j2`)."""
+
 RECORD = "/var/lib/gpucluster-slurm/firewall"
 PENDING = f"{RECORD}.new"
 """The digest of rules that are not confirmed yet."""
@@ -42,9 +46,9 @@ def new_rules() -> str:
 
 
 def table_checksum() -> str:
-    """A checksum of the table in the kernel, without its counters; empty without a table."""
+    """A checksum of the table in the kernel, without what it counts; empty without a table."""
     answer = run([NFT, "--stateless", "list", "table", *TABLE])
-    return hashlib.sha256(answer.output.encode()).hexdigest() if answer.status == 0 else ""
+    return hashlib.sha256(_COUNTED.sub("", answer.output).encode()).hexdigest() if answer.status == 0 else ""
 
 
 def enabled() -> bool:

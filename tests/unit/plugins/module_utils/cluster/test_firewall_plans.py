@@ -168,13 +168,14 @@ def plan(host: str, firewall: dict[str, Any] | None = None, **variables: Any) ->
 
 def rules(host: str, *arguments: Any, **variables: Any) -> dict[str, tuple[list[str], str]]:
     """Who may connect to which ports of a host, by what listens there."""
-    found = plan(host, *arguments, **variables)["rules"]
+    of_host = plan(host, *arguments, **variables)
+    found = [*of_host["rules"], *of_host["all_ports"]]
     assert len({rule["what"] for rule in found}) == len(found)
     return {rule["what"]: (rule["sources"], rule["ports"]) for rule in found}
 
 
-def test_without_the_key_no_host_has_rules() -> None:
-    assert firewall_plans({}, MEMBERS, {}) == {"plans": [], "hosts": {}}
+def test_without_keys_no_host_has_rules() -> None:
+    assert firewall_plans({}, MEMBERS, {**VARIABLES, "slurm_registry": ""}) == {"plans": [], "hosts": {}}
 
 
 def test_the_table_of_who_speaks_to_whom() -> None:
@@ -225,7 +226,8 @@ def test_a_host_with_several_duties_has_the_rules_of_each() -> None:
     }
     found = firewall_plans({"ssh": ["any"]}, members, {**VARIABLES, **of, "slurm_storage": []})
     names = [rule["what"] for rule in found["plans"][0]["rules"]]
-    assert names == ["ssh", "ssh between hosts", "slurmctld", "slurmdbd", "slurmd", "srun", "compute nodes"]
+    assert names == ["ssh", "ssh between hosts", "slurmctld", "slurmdbd", "slurmd", "srun"]
+    assert [rule["what"] for rule in found["plans"][0]["all_ports"]] == ["compute nodes"]
 
 
 def test_what_a_site_opens() -> None:
@@ -245,7 +247,7 @@ def test_what_a_site_opens() -> None:
 def test_compute_nodes_have_further_networks() -> None:
     found = plan("n1", {"compute_networks": ["10.8.0.0/16", "fd00::/8"]})
     assert found["sets"]["compute_networks"] == {"ip": ["10.8.0.0/16"], "ip6": ["fd00::/8"]}
-    assert found["rules"][-1]["sources"] == ["compute", "compute_networks"]
+    assert found["all_ports"][0]["sources"] == ["compute", "compute_networks"]
     assert "compute_networks" not in plan("login1", {"compute_networks": ["10.8.0.0/16"]})["sets"]
 
 

@@ -34,7 +34,7 @@ def test_without_a_firewall_a_host_loses_its_rules() -> None:
     host = hosts_with(slurm_firewall={})["n1"]
     assert firewall.plans(host) == {"plans": [], "hosts": {}}
     assert firewall.packages(host) == []
-    assert firewall.options(host) == firewall.FirewallOptions("", "", "", [], None)
+    assert firewall.options(host) == firewall.FirewallOptions("", "", "", [], 0)
 
 
 def test_a_host_has_the_rules_of_its_plan() -> None:
