@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who reaches the servers of this collection, with and without the key `firewall`, from other hosts and on a host itself.
+"""Who reaches the servers of this collection, with and without the key `firewall`.
 
 The plans are judged here by the order of the template; scenario firewall asks the kernel.
 """
