@@ -60,7 +60,7 @@ def with_prometheus(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Itera
     if lab.release < "26.05":
         yield lab
         return
-    cluster = {**lab.cluster, "monitoring": {"host": LOGIN}}
+    cluster = {**lab.cluster, "monitoring": {"host": LOGIN, "readers": ["10.213.7.1"]}}
     site = with_cluster(lab, tmp_path_factory.mktemp("site"), cluster, slurmrestd_tls=False)
     run = site.playbook("site", "--skip-tags=validate")
     assert run.rc == 0, run.failed or run.output[-3000:]

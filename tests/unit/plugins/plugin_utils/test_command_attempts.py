@@ -134,7 +134,7 @@ def test_a_command_that_hangs_is_ended(name: str, tmp_path: Path) -> None:
 
 def alive(process: int) -> bool:
     """Whether a process runs, or has ended a moment later."""
-    for _time in range(100):
+    for _time in range(1500):
         try:
             if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                 return False

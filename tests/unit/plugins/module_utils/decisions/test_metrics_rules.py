@@ -695,7 +695,7 @@ def rules(found: Any, host: str) -> dict[str, tuple[list[str], str]]:
     members = {"all": GROUPS["all"], "login": [], "compute": ["n1", "n2"], "controllers": ["head"]}
     plans = firewall_plans({"ssh": ["any"]}, members, variables)
     plan = plans["plans"][plans["hosts"][host]]
-    own = ("node-exporter", "metrics of slurmctld", "Prometheus", "Prometheus and alertmanager")
+    own = ("node-exporter", "metrics of slurmctld", "Prometheus", "alertmanager")
     sets = plan["sets"]
     return {
         rule["what"]: ([place for name in rule["sources"] for place in sets[name]["ip"]], rule["ports"])
@@ -706,12 +706,18 @@ def rules(found: Any, host: str) -> dict[str, tuple[list[str], str]]:
 
 def test_the_firewall_opens_what_prometheus_asks_and_what_readers_may_open() -> None:
     found = {"host": "login", "readers": ["10.9.0.0/16"]}
-    exporter = {"node-exporter": (["10.0.0.2"], "9100")}
+    exporter = {"node-exporter": (["10.0.0.2", "10.9.0.0/16"], "9100")}
     assert rules(found, "n1") == exporter
     assert rules(found, "head") == exporter | {"metrics of slurmctld": (["10.0.0.2"], "6817")}
     # The controllers ask it for the lines of jobs.
-    asked = exporter | {"Prometheus": (["10.0.0.1"], "9090")}
-    assert rules(found, "login") == asked | {"Prometheus and alertmanager": (["10.9.0.0/16"], "9090,9093")}
-    assert rules("login", "login") == asked
-    assert rules({"targets_only": True}, "n1") == {}
+    assert rules(found, "login") == exporter | {
+        "Prometheus": (["10.0.0.1", "10.9.0.0/16"], "9090"),
+        "alertmanager": (["10.9.0.0/16"], "9093"),
+    }
+    assert rules("login", "login") == {
+        "node-exporter": (["10.0.0.2"], "9100"),
+        "Prometheus": (["10.0.0.1"], "9090"),
+        "alertmanager": ([], "9093"),
+    }
+    assert rules({"targets_only": True}, "n1") == {"node-exporter": ([], "9100")}
     assert rules(None, "n1") == {}

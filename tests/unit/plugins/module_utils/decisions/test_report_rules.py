@@ -217,9 +217,8 @@ def rendered(key: dict[str, Any], tls: bool = True) -> str:
         access=asdict(report.access(login(key))),
         cluster="x",
         directory=report.ACCESS,
-        listen="443",
         pages=report.PAGES,
-        tls=tls,
+        server="    listen 443 ssl;\n" if tls else "    listen 443;\n",
     )
 
 

@@ -230,7 +230,9 @@ def rendered(tls: bool) -> str:
         undefined=jinja2.StrictUndefined,
         autoescape=False,
     )
-    return environment.get_template("front.conf.j2").render(directory=rest.DIRECTORY, listen="6820", tls=tls)
+    return environment.get_template("front.conf.j2").render(
+        server="    listen 6820 ssl;\n" if tls else "    listen 6820;\n"
+    )
 
 
 def test_slurmrestd_gets_the_checked_token_and_no_other() -> None:
