@@ -132,8 +132,13 @@ class Site:
         return self.with_plan(**plan).playbook("site", *self._options(tags, ssh_config), *arguments)
 
     def with_plan(self, **plan: Any) -> Lab:
-        """The lab with other keys of the firewall; without any firewall if `ssh` is empty."""
+        """The lab with other keys of the firewall; without the key if `ssh` is empty.
+
+        Without `servers`, it has no servers of the collection that have rules of their own.
+        """
         cluster = yaml.safe_load(self.lab.inventory.read_text())
+        if not plan.pop("servers", True):
+            del cluster["monitoring"], cluster["registry"]
         cluster["firewall"] |= plan
         if not cluster["firewall"]["ssh"]:
             del cluster["firewall"]
@@ -578,9 +583,9 @@ def test_another_firewall_is_named_and_stays(site: Site) -> None:
 
 
 def test_without_the_key_the_firewall_goes(site: Site) -> None:
-    predicted = site.run("--check", ssh=[])
+    predicted = site.run("--check", ssh=[], servers=False)
     assert {*predicted.changed} == {*CLUSTER}
-    removed = site.run(ssh=[])
+    removed = site.run(ssh=[], servers=False)
     assert (removed.rc, removed.failed, removed.changed) == (0, {}, predicted.changed)
     for host in CLUSTER:
         left = f"{RULES}* /etc/systemd/system/{UNIT} /etc/systemd/system/*/{UNIT} /var/lib/gpucluster-slurm/firewall*"
@@ -588,4 +593,4 @@ def test_without_the_key_the_firewall_goes(site: Site) -> None:
         assert "gpucluster_slurm" not in site.lab.command(host, "nft list tables")
     with site.server(NODES[0], 7777):
         assert site.connects(FOREIGN, address(site, NODES[0]), 7777)
-    assert ran(site.run(ssh=[])) == {}
+    assert ran(site.run(ssh=[], servers=False)) == {}
