@@ -430,7 +430,7 @@ def test_half_open_connections_of_one_host_leave_others_theirs(site: Site) -> No
 
 
 def test_check_mode_predicts_a_change_that_no_job_notices(site: Site) -> None:
-    plan: dict[str, Any] = {"open": [{"hosts": "compute", "ports": "9100", "from": ["controllers"]}]}
+    plan: dict[str, Any] = {"open": [{"hosts": "compute", "ports": "9222", "from": ["controllers"]}]}
     before = site.tables()
     predicted = site.run("--check", "--diff", **plan)
     assert (predicted.rc, predicted.failed) == (0, {})
@@ -450,9 +450,9 @@ def test_check_mode_predicts_a_change_that_no_job_notices(site: Site) -> None:
     again = site.run("--diff", **plan)
     assert (again.rc, again.failed, again.changed, ran(again)) == (0, {}, {}, {})
     site.lab.wait_for(LOGIN, "grep --count alive /home/alice/alive", "18", 90)
-    with site.server(NODES[0], 9100):
-        assert site.connects(CONTROLLER, address(site, NODES[0]), 9100)
-        assert not site.connects(LOGIN, address(site, NODES[0]), 9100)
+    with site.server(NODES[0], 9222):
+        assert site.connects(CONTROLLER, address(site, NODES[0]), 9222)
+        assert not site.connects(LOGIN, address(site, NODES[0]), 9222)
     back = site.run()
     assert (back.rc, back.failed) == (0, {})
     assert site.tables() == before
@@ -480,7 +480,7 @@ def through_foreign(site: Site, name: str, command: str = "") -> Path:
 
 def one_more_port(site: Site, node: str) -> dict[str, Any]:
     """A plan that changes a single host."""
-    return {"open": [*site.lab.cluster["firewall"]["open"], {"hosts": node, "ports": "9100", "from": ["login"]}]}
+    return {"open": [*site.lab.cluster["firewall"]["open"], {"hosts": node, "ports": "9222", "from": ["login"]}]}
 
 
 def test_rules_that_cut_off_ssh_are_taken_back(site: Site) -> None:
@@ -510,15 +510,15 @@ def test_a_killed_run_is_taken_back_by_the_host(site: Site) -> None:
     plan = one_more_port(site, node)
     live = site.with_plan(**plan).start("site", "--tags=firewall", f"--ssh-common-args=-F {config}")
     live.wait_for_task(CHANGE)
-    site.lab.wait_for(node, f"{TABLE} | grep 9100 || true", "9100", 60)
+    site.lab.wait_for(node, f"{TABLE} | grep 9222 || true", "9222", 60)
     live.kill()
     boot = site.lab.command(node, f"cat {RULES}")
-    assert "9100" not in boot, "a boot would load the previous rules"
-    site.lab.wait_for(node, f"{TABLE} | grep 9100 || echo back", "back", 130)
+    assert "9222" not in boot, "a boot would load the previous rules"
+    site.lab.wait_for(node, f"{TABLE} | grep 9222 || echo back", "back", 130)
     assert site.tables() == before
     run = site.run(**plan)
     assert (run.rc, run.failed, {*run.changed}) == (0, {}, {node})
-    assert "9100" in site.lab.command(node, TABLE)
+    assert "9222" in site.lab.command(node, TABLE)
     assert site.run().rc == 0
     assert site.tables() == before
 
@@ -562,7 +562,7 @@ def test_a_boot_loads_the_rules_before_any_port_is_open(site: Site) -> None:
 
 def test_other_tables_stay(site: Site) -> None:
     site.lab.command(NODES[0], "nft add table inet of_the_site")
-    plan: dict[str, Any] = {"open": [{"hosts": NODES[0], "ports": "9100", "from": ["login"]}]}
+    plan: dict[str, Any] = {"open": [{"hosts": NODES[0], "ports": "9222", "from": ["login"]}]}
     assert site.run(**plan).rc == 0
     assert "of_the_site" in site.lab.command(NODES[0], "nft list tables")
     site.lab.command(NODES[0], "nft delete table inet of_the_site")
@@ -573,7 +573,7 @@ def test_another_firewall_is_named_and_stays(site: Site) -> None:
     site.lab.command(LOGIN, "ufw allow 22/tcp && ufw --force enable")
     try:
         rules = site.lab.command(LOGIN, "ufw status")
-        plan: dict[str, Any] = {"open": [{"hosts": LOGIN, "ports": "9100", "from": ["login"]}]}
+        plan: dict[str, Any] = {"open": [{"hosts": LOGIN, "ports": "9222", "from": ["login"]}]}
         run = site.run(**plan)
         assert (run.rc, run.failed) == (0, {})
         assert any("ufw is active as well" in text for text in run.warnings)
