@@ -14,10 +14,11 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action.normal import ActionModule as Normal
 from ansible.plugins.loader import module_loader
 from ansible.utils.display import Display
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import indented, visible
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import OWN_LIMIT, limit_answers
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked, fact_problems, printed
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.program_diffs import shortened
+
+from ..module_utils.language.formatting import indented, visible
+from ..plugin_utils.answer_limit import OWN_LIMIT, limit_answers
+from ..plugin_utils.answers import checked, fact_problems, printed
+from ..plugin_utils.program_diffs import shortened
 
 UMASK = "0022"
 """The umask of all modules, and so of the programs that they run. Slurm, apt and users read what modules write."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
+from .checked_answers import ActionModule as Checked
 
 
 def offset(told: float, before: float, after: float) -> float:

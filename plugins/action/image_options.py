@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost
+from ..module_utils.decisions import image
+from ..plugin_utils.templated_host import TemplatedHost
+from .checked_answers import ActionModule as Checked
 
 
 class ActionModule(Checked):

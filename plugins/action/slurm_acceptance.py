@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.action.slurm_rolling import Waiting
-from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import WithRun, describe_run
+from .slurm_rolling import Waiting
+from .slurm_run import WithRun, describe_run
 
 
 class ActionModule(Waiting, WithRun):

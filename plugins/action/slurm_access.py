@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible_collections.gpucluster.slurm.plugins.action.image_options import ActionModule as Checked
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked
+
+from ..plugin_utils.answers import checked
+from .image_options import ActionModule as Checked
 
 NEW = {"ssh_args": "-o ControlMaster=no -o ControlPath=none", "reconnection_retries": 2}
 """Options of the connection plugin ssh for a connection that shares nothing with an open one. ssh takes the first

@@ -13,14 +13,9 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.action.host_clock import ActionModule as WithClock
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    questions,
-    report_hosts,
-    requirements,
-    stages,
-)
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost
+from ..module_utils.decisions import questions, report_hosts, requirements, stages
+from ..plugin_utils.templated_host import TemplatedHost
+from .host_clock import ActionModule as WithClock
 
 QUESTIONS: Mapping[str, Callable[[TemplatedHost], dict[str, Any]]] = {
     "site": questions.questions,

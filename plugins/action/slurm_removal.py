@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpucluster.slurm.plugins.action.slurm_rolling import Waiting
+from .slurm_rolling import Waiting
 
 
 class ActionModule(Waiting):

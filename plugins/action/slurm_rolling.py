@@ -11,10 +11,11 @@ from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
-from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
-from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import no_answer
-from ansible_collections.gpucluster.slurm.plugins.action.slurm_run import WithRun, describe_run
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_processes import is_orphaned
+
+from ..plugin_utils.run_processes import is_orphaned
+from .checked_answers import ActionModule as Checked
+from .checked_answers import no_answer
+from .slurm_run import WithRun, describe_run
 
 PAUSE = 20
 """Seconds before a controller that could not be reached is asked again."""

@@ -12,8 +12,9 @@ import time
 from typing import Any
 
 from ansible.utils.display import Display
-from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_processes import find_marked, identify_process
+
+from ..plugin_utils.run_processes import find_marked, identify_process
+from .checked_answers import ActionModule as Checked
 
 LEFT = 600
 """Seconds to wait for the tasks of a run that was killed."""

@@ -46,8 +46,9 @@ from ansible import constants, context
 from ansible.playbook.block import Block
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_report import Line, RunReport, may_change
+
+from ..module_utils.language.formatting import visible
+from ..plugin_utils.run_report import Line, RunReport, may_change
 
 COLOURS = {
     "ok": "COLOR_OK",

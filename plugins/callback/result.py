@@ -40,9 +40,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
-from ansible_collections.gpucluster.slurm.plugins.callback.progress import CallbackModule as Progress
-from ansible_collections.gpucluster.slurm.plugins.callback.progress import guarded, lost_hosts, results_of
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_report import Line
+
+from ..plugin_utils.run_report import Line
+from .progress import CallbackModule as Progress
+from .progress import guarded, lost_hosts, results_of
 
 ARTIFACTS = "AWX_ISOLATED_DATA_DIR"
 """Where ansible-runner, and so AWX, keeps the artifacts of a run, in the environment of ansible-playbook."""

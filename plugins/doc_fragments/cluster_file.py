@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, ClusterKey, paragraphs
+
+from ..module_utils.cluster.keys import KEYS, ClusterKey, paragraphs
 
 
 def option(key: ClusterKey) -> dict[str, Any]:

@@ -14,20 +14,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible import constants
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people_key import complete
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
-    gres_lines,
-    node_lines,
-    partition_lines,
-    slurm_conf,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answer_limit import LIMIT, limit_answers
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.command_output import share_outputs
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.filters import value_errors
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.rules import import_rules
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.run_processes import mark_processes
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import Run
+
+from ..module_utils.cluster.people_key import complete
+from ..module_utils.cluster.render import gres_lines, node_lines, partition_lines, slurm_conf
+from ..module_utils.language.hostlist import expand, fold
+from ..plugin_utils.answer_limit import LIMIT, limit_answers
+from ..plugin_utils.command_output import share_outputs
+from ..plugin_utils.filters import value_errors
+from ..plugin_utils.rules import import_rules
+from ..plugin_utils.run_processes import mark_processes
+from ..plugin_utils.templated_host import Run
 
 import_rules()
 

@@ -96,33 +96,17 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.template import trust_as_template
 from ansible.vars.plugins import get_vars_from_path
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import deprecated_names, job_scripts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, PLUGIN
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
-    SLURM_GROUPS,
-    DeclaredCluster,
-    Document,
-    ModelError,
-    hardware_file,
-    load,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import file_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people_key import (
-    Table,
-    files,
-    is_table,
-    read_table,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import (
-    OPTION,
-    describe_empty,
-    edits,
-    find_emptied,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.cluster_file import edited
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
+
+from ..module_utils.cluster import deprecated_names, job_scripts
+from ..module_utils.cluster.keys import KEYS, PLUGIN
+from ..module_utils.cluster.model import SLURM_GROUPS, DeclaredCluster, Document, ModelError, hardware_file, load
+from ..module_utils.cluster.named_files import file_error
+from ..module_utils.cluster.people_key import Table, files, is_table, read_table
+from ..module_utils.cluster.removal import OPTION, describe_empty, edits, find_emptied
+from ..module_utils.language.formatting import message, shown
+from ..module_utils.language.hostlist import expand
+from ..plugin_utils.cluster_file import edited
+from ..plugin_utils.documents import read
 
 GROWING = frozenset(key.variable.name for key in KEYS if key.variable and key.variable.grows)
 """Variables that grow with the cluster. Written out for each host, as `ansible-inventory --list` does with all that a

@@ -49,10 +49,11 @@ from typing import Any
 
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import ModelError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import edits, nodes_of
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.cluster_file import edited
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
+
+from ..module_utils.cluster.model import ModelError
+from ..module_utils.cluster.removal import edits, nodes_of
+from ..plugin_utils.cluster_file import edited
+from ..plugin_utils.documents import read
 
 
 class LookupModule(LookupBase):

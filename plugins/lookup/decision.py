@@ -46,7 +46,8 @@ from typing import Any
 
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost
+
+from ..plugin_utils.templated_host import TemplatedHost
 
 ANSWERS: dict[tuple[str, str, str], Any] = {}
 """The answers that this process has had, by host, rule and arguments."""

@@ -158,17 +158,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.driver import DriverError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_get import services_held
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_lock import SECONDS, run_unlocked
+
+from ..module_utils.facts import dpkg
+from ..module_utils.gpu.nvidia import driver
+from ..module_utils.gpu.nvidia.driver import DriverError
+from ..module_utils.hardware.sysfs import Tree
+from ..module_utils.host.files import File, write
+from ..module_utils.host.module_run import run_module
+from ..module_utils.host.packages.apt_get import services_held
+from ..module_utils.host.packages.apt_lock import SECONDS, run_unlocked
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import DriverResult
+    from ..module_utils.results.module_results import DriverResult
 
 SOURCES = "/etc/apt/sources.list.d/gpucluster-nvidia.sources"
 LISTS = "/etc/apt/sources.list.d"

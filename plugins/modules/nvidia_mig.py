@@ -62,15 +62,16 @@ import os
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import mig
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import CHANGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import opener
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+
+from ..module_utils.client.slurm_commands import run
+from ..module_utils.gpu.nvidia import mig
+from ..module_utils.gpu.nvidia.nvidia_gpus import CHANGED
+from ..module_utils.host.files import opener
+from ..module_utils.host.module_run import run_module
+from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import MigResult
+    from ..module_utils.results.module_results import MigResult
 
 
 def touch(path: str) -> None:

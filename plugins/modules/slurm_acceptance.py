@@ -219,33 +219,23 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import progress, runs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.progress import (
-    ENDED,
-    FAILED,
-    READ,
-    SUBMITTED,
-    TaskJob,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import records, show
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, read_record, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import batch
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import next_nodes
+from ..module_utils.acceptance import progress, runs
+from ..module_utils.acceptance.progress import ENDED, FAILED, READ, SUBMITTED, TaskJob
+from ..module_utils.client.scontrol import records, show
+from ..module_utils.client.slurm_commands import CommandError, output, run
+from ..module_utils.host import run_lock
+from ..module_utils.host.files import File, read_record, write
+from ..module_utils.host.module_run import run_module
+from ..module_utils.jobs import batch
+from ..module_utils.language.errors import CollectionError
+from ..module_utils.language.hostlist import expand, fold
+from ..module_utils.rolling import next_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import Empty
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import (
-        AcceptanceOutput,
-        AcceptanceResult,
-        Run,
-    )
+    from ..module_utils.results.fact_records import Empty
+    from ..module_utils.results.module_results import AcceptanceOutput, AcceptanceResult, Run
 
 RECORD = "/var/lib/gpucluster-slurm/accept/run.json"
 RUNS = "/var/lib/gpucluster-slurm/report/acceptance.json"

@@ -96,21 +96,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import sshd_pam
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import AccessChange
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import (
-    OPTIONS,
-    File,
-    FileError,
-    check,
-    from_options,
-    replace,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import processes, served_steps
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+
+from ..module_utils.host import sshd_pam
+from ..module_utils.host.access_change import AccessChange
+from ..module_utils.host.files import OPTIONS, File, FileError, check, from_options, replace
+from ..module_utils.host.job_processes import processes, served_steps
+from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import AccessResult
+    from ..module_utils.results.module_results import AccessResult
 
 DIRECTORY = "/var/lib/gpucluster-slurm/access"
 """Directory of the previous files until the change is confirmed."""

@@ -180,19 +180,16 @@ refused:
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import (
-    Sacctmgr,
-    UnreachedError,
-    conf_for_sacctmgr,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import temporary_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
+
+from ..module_utils.accounting.apply import apply_policy
+from ..module_utils.accounting.sacctmgr import Sacctmgr, UnreachedError, conf_for_sacctmgr
+from ..module_utils.configuration import conf_file
+from ..module_utils.host.files import temporary_file
+from ..module_utils.host.module_run import run_module
+from ..module_utils.host.plan_result import plan_result
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PolicyResult
+    from ..module_utils.results.module_results import PolicyResult
 
 
 def change_accounting(module: AnsibleModule) -> PolicyResult:

@@ -81,13 +81,14 @@ left_out:
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import policy_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import list_unmanaged
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+
+from ..module_utils.accounting.policy import policy_of
+from ..module_utils.accounting.sacctmgr import Sacctmgr
+from ..module_utils.accounting.unmanaged import list_unmanaged
+from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PolicyInfo
+    from ..module_utils.results.module_results import PolicyInfo
 
 ARGUMENTS = {"cluster": {"type": "str"}}
 

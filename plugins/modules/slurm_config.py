@@ -298,40 +298,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, serving, show
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    KEY_VALUE,
-    Configuration,
-    ConfigurationError,
-    changes,
-    read,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import differing
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import patch_release_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
-    SourceError,
-    configuration_of,
-    other_files,
-    read_files,
-    source_lines,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import (
-    file_validation,
-    kept_files,
-    removed_hosts,
-    succession,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
-    Step,
-    kinds,
-    read_at_start,
-    steps,
-    table,
-    without_reach,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
+
+from ..module_utils.client.scontrol import CLEARED, serving, show
+from ..module_utils.client.slurm_commands import CommandError, run
+from ..module_utils.configuration import parameters
+from ..module_utils.configuration.conf_file import KEY_VALUE, Configuration, ConfigurationError, changes, read
+from ..module_utils.configuration.equivalence import differing
+from ..module_utils.configuration.meaning import patch_release_of
+from ..module_utils.configuration.sources import SourceError, configuration_of, other_files, read_files, source_lines
+from ..module_utils.controller import file_validation, kept_files, removed_hosts, succession
+from ..module_utils.controller.change_plan import Step, kinds, read_at_start, steps, table, without_reach
+from ..module_utils.controller.daemons import (
     DAEMONS,
     ConfigError,
     Daemon,
@@ -341,21 +318,21 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemon
     slurm_user,
     state_directory,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import enter
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import StateDirectoryError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import short_name
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, from_base64, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import node_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.node_removal import is_ours
+from ..module_utils.controller.host import text
+from ..module_utils.controller.release_overlay import enter
+from ..module_utils.controller.state_save_location import StateDirectoryError
+from ..module_utils.controller.trial_start import short_name
+from ..module_utils.host import applied_state
+from ..module_utils.host.files import File, from_base64, write
+from ..module_utils.host.module_run import run_module
+from ..module_utils.host.script_checks import content_of
+from ..module_utils.language.formatting import visible
+from ..module_utils.language.hostlist import expand, fold
+from ..module_utils.rolling.next_nodes import node_of
+from ..module_utils.rolling.node_removal import is_ours
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ConfigResult
+    from ..module_utils.results.module_results import ConfigResult
 
 MANAGED = "Managed by gpucluster.slurm"
 """In the first line of files that this collection has written."""

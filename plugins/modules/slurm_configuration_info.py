@@ -93,8 +93,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
+
+from ..module_utils.client.slurm_commands import output, run
+from ..module_utils.configuration.sources import (
     TRANSLATED,
     Files,
     SourceError,
@@ -102,14 +103,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sou
     read_files,
     source_lines,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from ..module_utils.controller.drift import differences
+from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import (
-        ConfigurationInfo,
-        FoundConfiguration,
-    )
+    from ..module_utils.results.module_results import ConfigurationInfo, FoundConfiguration
 
 DEFAULT = "/etc/slurm/slurm.conf"
 PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -102,31 +102,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    Configuration,
-    read,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import PACKAGE_SOURCE
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts, tables_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conversion import (
-    LOCAL,
-    ConversionError,
-    Database,
-    convert,
-    end_conversion,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import (
-    ConfigError,
-    Slurmdbd,
-    check_database,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import OverlayError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import REQUIRED_TEXT, run_module
+
+from ..module_utils.client.slurm_commands import run
+from ..module_utils.configuration.conf_file import Configuration, read
+from ..module_utils.configuration.release_order import PACKAGE_SOURCE
+from ..module_utils.configuration.upgrade import parts, tables_release
+from ..module_utils.controller.conversion import LOCAL, ConversionError, Database, convert, end_conversion
+from ..module_utils.controller.daemons import ConfigError, Slurmdbd, check_database
+from ..module_utils.controller.release_overlay import OverlayError
+from ..module_utils.host.files import File, FileError, write
+from ..module_utils.host.module_run import REQUIRED_TEXT, run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ConversionResult
+    from ..module_utils.results.module_results import ConversionResult
 
 KEPT = "/var/lib/gpucluster-slurm/upgrade"
 RECORD = f"{KEPT}/state.json"

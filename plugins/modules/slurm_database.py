@@ -80,7 +80,8 @@ rows:
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.mariadb_client import (
+
+from ..module_utils.controller.mariadb_client import (
     LOCAL,
     Mariadb,
     account,
@@ -89,10 +90,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.mariad
     surplus,
     wanted_grant,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import NAMES, REQUIRED_TEXT, run_module
+from ..module_utils.host.module_run import NAMES, REQUIRED_TEXT, run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import DatabaseResult
+    from ..module_utils.results.module_results import DatabaseResult
 
 Change = tuple[str, str, str]
 """What is there before and after it, as the diff has them, and the statement."""

@@ -131,11 +131,12 @@ import time
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts, daemon_facts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+
+from ..module_utils.doctor import controller_facts, daemon_facts
+from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.results import DoctorInfo
+    from ..module_utils.doctor.results import DoctorInfo
 
 
 def gather_server_facts(module: AnsibleModule) -> DoctorInfo:

@@ -214,11 +214,12 @@ import time
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.node_facts import HostQuestions, gather
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import NAMES, run_module
+
+from ..module_utils.doctor.node_facts import HostQuestions, gather
+from ..module_utils.host.module_run import NAMES, run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.results import DoctorNodeInfo
+    from ..module_utils.doctor.results import DoctorNodeInfo
 
 
 def gather_host_facts(module: AnsibleModule) -> DoctorNodeInfo:

@@ -88,24 +88,16 @@ import os
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import OPTIONS as DIRECTORY
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import Directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import (
-    from_options as wanted_directories,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import (
-    OPTIONS,
-    SECRET_OPTIONS,
-    check,
-    from_options,
-    from_secret_options,
-    replace,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+
+from ..module_utils.host import applied_state
+from ..module_utils.host.directories import OPTIONS as DIRECTORY
+from ..module_utils.host.directories import Directories
+from ..module_utils.host.directories import from_options as wanted_directories
+from ..module_utils.host.files import OPTIONS, SECRET_OPTIONS, check, from_options, from_secret_options, replace
+from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import FilesResult
+    from ..module_utils.results.module_results import FilesResult
 
 MARK = b"Managed by gpucluster.slurm"
 """The text by which files of this collection are recognized."""

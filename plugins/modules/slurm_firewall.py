@@ -75,19 +75,14 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import firewall_change as firewall
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import (
-    File,
-    FileError,
-    check,
-    read_record,
-    replace,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+
+from ..module_utils.client.slurm_commands import run
+from ..module_utils.host import firewall_change as firewall
+from ..module_utils.host.files import File, FileError, check, read_record, replace
+from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import FirewallResult
+    from ..module_utils.results.module_results import FirewallResult
 
 
 def connection() -> tuple[str, int] | None:

@@ -219,14 +219,12 @@ differences:
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import (
-    OPTIONS,
-    measure,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+
+from ..module_utils.facts.measurement import OPTIONS, measure
+from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import HardwareResult
+    from ..module_utils.results.module_results import HardwareResult
 
 
 def hardware_facts(module: AnsibleModule) -> HardwareResult:

@@ -110,14 +110,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, part_of, without_part, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import PATHS, REQUIRED_PATH, run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
+
+from ..module_utils.client.slurm_commands import CommandError, run
+from ..module_utils.formats.package_names import INSTALLED
+from ..module_utils.host.files import File, part_of, without_part, write
+from ..module_utils.host.module_run import PATHS, REQUIRED_PATH, run_module
+from ..module_utils.host.plan_result import plan_result
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PlanResult
+    from ..module_utils.results.module_results import PlanResult
 
 MARK = b"Managed by gpucluster.slurm"
 EDGE = 1024

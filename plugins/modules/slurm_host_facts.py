@@ -573,27 +573,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import (
-    OPTIONS,
-    measure,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions, gather_facts, unknown_users
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import OPTIONS as DIRECTORY
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import from_options
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import (
-    NAMES,
-    PATHS,
-    REQUIRED_TEXT,
-    run_module,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_lock import run_unlocked
+
+from ..module_utils.facts.measurement import OPTIONS, measure
+from ..module_utils.facts.probe import Questions, gather_facts, unknown_users
+from ..module_utils.hardware.sysfs import Tree
+from ..module_utils.host.directories import OPTIONS as DIRECTORY
+from ..module_utils.host.directories import from_options
+from ..module_utils.host.module_run import NAMES, PATHS, REQUIRED_TEXT, run_module
+from ..module_utils.host.packages.apt_lock import run_unlocked
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import (
-        HostFacts,
-        HostFactsResult,
-    )
+    from ..module_utils.results.module_results import HostFacts, HostFactsResult
 
 LISTS_SECONDS = 120
 """How long another command may hold the lock of apt's lists. The task that gathers facts has 180 (stages/look.yml)."""

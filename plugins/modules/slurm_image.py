@@ -60,13 +60,13 @@ import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import image_scan
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ..module_utils.host import image_scan
+from ..module_utils.host.module_run import run_module
+from ..module_utils.host.plan_result import plan_result
+from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ImageResult
+    from ..module_utils.results.module_results import ImageResult
 
 MACHINE_ID = "/etc/machine-id"
 """It must be there: systemd mounts a file over it where the image cannot be written."""

@@ -263,13 +263,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import batch as slurm
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+
+from ..module_utils.client.slurm_commands import CommandError, run
+from ..module_utils.host.module_run import run_module
+from ..module_utils.jobs import batch as slurm
+from ..module_utils.language.hostlist import expand
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import EndedJob, JobResult
+    from ..module_utils.results.module_results import EndedJob, JobResult
 
 ACCOUNTING_LAG = 60
 """Seconds until slurmdbd must have the records of slurmctld."""

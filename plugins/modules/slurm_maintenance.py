@@ -134,29 +134,19 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import show
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, read_record, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message as one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance import jobs_in_the_way, mails
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.jobs_in_the_way import (
-    SHOWN,
-    Concerned,
-    ConcernedJob,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.mails import Announcement, Mail, MailRecord
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import (
-    MaintenanceWindow,
-    clock,
-    present,
-    time_of_slurm,
-    wanted_window,
-)
+from ..module_utils.client.scontrol import show
+from ..module_utils.client.slurm_commands import output
+from ..module_utils.host.files import File, read_record, write
+from ..module_utils.host.module_run import run_module
+from ..module_utils.language.formatting import message as one_line
+from ..module_utils.language.hostlist import expand
+from ..module_utils.maintenance import jobs_in_the_way, mails
+from ..module_utils.maintenance.jobs_in_the_way import SHOWN, Concerned, ConcernedJob
+from ..module_utils.maintenance.mails import Announcement, Mail, MailRecord
+from ..module_utils.maintenance.window import MaintenanceWindow, clock, present, time_of_slurm, wanted_window
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import (
+    from ..module_utils.results.module_results import (
         MaintenanceJob,
         MaintenanceJobs,
         MaintenanceResult,

@@ -76,11 +76,12 @@ plan:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, show, to_change
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+
+from ..module_utils.client.scontrol import CLEARED, show, to_change
+from ..module_utils.client.slurm_commands import CommandError, output
+from ..module_utils.host.module_run import run_module
+from ..module_utils.host.plan_result import plan_result
+from ..module_utils.language.hostlist import fold
 
 
 def set_state(module: AnsibleModule) -> list[dict[str, Any]]:

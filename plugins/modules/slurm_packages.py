@@ -211,24 +211,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import package as package_name
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import OPTIONS as DIRECTORY
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import Directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import (
-    from_options as wanted_directories,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import OPTIONS, File, from_options, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import REQUIRED_TEXT, run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import package_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt import Apt
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
-    PackageError,
-    PackageFile,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_manager import PackageManager
+
+from ..module_utils.formats.package_names import package as package_name
+from ..module_utils.host.directories import OPTIONS as DIRECTORY
+from ..module_utils.host.directories import Directories
+from ..module_utils.host.directories import from_options as wanted_directories
+from ..module_utils.host.files import OPTIONS, File, from_options, write
+from ..module_utils.host.module_run import REQUIRED_TEXT, run_module
+from ..module_utils.host.packages import package_files
+from ..module_utils.host.packages.apt import Apt
+from ..module_utils.host.packages.package_files import PackageError, PackageFile
+from ..module_utils.host.packages.package_manager import PackageManager
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PackagesResult, Plugin
+    from ..module_utils.results.module_results import PackagesResult, Plugin
 
 LOCK_SECONDS = 1800
 """The time limit for an installation of a killed run, which may download gigabytes."""

@@ -79,16 +79,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import NOT_STARTED, Answer, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write, write_new
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import ancestors, processes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.locks import accounts_locked
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people import sessions
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import (
+
+from ..module_utils.client.slurm_commands import NOT_STARTED, Answer, run
+from ..module_utils.host.files import File, write, write_new
+from ..module_utils.host.job_processes import ancestors, processes
+from ..module_utils.host.locks import accounts_locked
+from ..module_utils.host.module_run import run_module
+from ..module_utils.host.plan_result import plan_result
+from ..module_utils.language.errors import CollectionError
+from ..module_utils.language.formatting import limited
+from ..module_utils.people import sessions
+from ..module_utils.people.accounts import (
     PeopleRecord,
     Texts,
     conflicts,
@@ -98,8 +99,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts i
     new_texts,
     rows,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, read_plan
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import (
+from ..module_utils.people.plan import PeoplePlan, read_plan
+from ..module_utils.people.state import (
     KEYS,
     RECORD,
     SSHD,
@@ -115,7 +116,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state impo
 )
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PeopleResult
+    from ..module_utils.results.module_results import PeopleResult
 
 TIMEOUT = 30
 """Seconds to wait for another program that changes the accounts."""

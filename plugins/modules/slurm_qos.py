@@ -87,13 +87,14 @@ table:
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.apply import apply_policy
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import Entity
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import Sacctmgr
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+
+from ..module_utils.accounting.apply import apply_policy
+from ..module_utils.accounting.entities import Entity
+from ..module_utils.accounting.sacctmgr import Sacctmgr
+from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PolicyResult
+    from ..module_utils.results.module_results import PolicyResult
 
 
 def change_qos(module: AnsibleModule) -> PolicyResult:

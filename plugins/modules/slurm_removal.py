@@ -98,23 +98,18 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, show
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import removed_hosts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import node_removal
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import (
-    Node,
-    RollingError,
-    deadline_of,
-    node_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.node_removal import RemovalDecision
+from ..module_utils.client import drains
+from ..module_utils.client.scontrol import CLEARED, show
+from ..module_utils.client.slurm_commands import CommandError, output
+from ..module_utils.controller import removed_hosts
+from ..module_utils.host.module_run import run_module
+from ..module_utils.language.hostlist import expand, fold
+from ..module_utils.rolling import node_removal
+from ..module_utils.rolling.next_nodes import Node, RollingError, deadline_of, node_of
+from ..module_utils.rolling.node_removal import RemovalDecision
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import RemovalResult
+    from ..module_utils.results.module_results import RemovalResult
 
 POLL = 3
 """Seconds between two polls of the jobs."""

@@ -86,16 +86,12 @@ from datetime import datetime
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import (
-    check_name,
-    differences,
-    over,
-    updates,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import show
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
+
+from ..module_utils.accounting.reservations import check_name, differences, over, updates
+from ..module_utils.client.scontrol import show
+from ..module_utils.client.slurm_commands import output
+from ..module_utils.host.module_run import run_module
+from ..module_utils.host.plan_result import plan_result
 
 
 def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:

@@ -148,30 +148,20 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import progress as acceptance
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, show
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, read_record, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import REQUIRED_TEXT, run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import next_nodes as rolling
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import (
-    CHANGED,
-    DONE,
-    FAILED,
-    SILENT,
-    WORKING,
-    Decision,
-    Job,
-    Node,
-    RollingError,
-)
+from ..module_utils.acceptance import progress as acceptance
+from ..module_utils.client import drains
+from ..module_utils.client.scontrol import CLEARED, show
+from ..module_utils.client.slurm_commands import CommandError, output, run
+from ..module_utils.host import run_lock
+from ..module_utils.host.files import File, FileError, read_record, write
+from ..module_utils.host.module_run import REQUIRED_TEXT, run_module
+from ..module_utils.language.hostlist import expand, fold
+from ..module_utils.rolling import next_nodes as rolling
+from ..module_utils.rolling.next_nodes import CHANGED, DONE, FAILED, SILENT, WORKING, Decision, Job, Node, RollingError
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import Empty
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import RollingResult, Run
+    from ..module_utils.results.fact_records import Empty
+    from ..module_utils.results.module_results import RollingResult, Run
 
 RECORD = "/var/lib/gpucluster-slurm/rolling.json"
 RESERVATION = "gpucluster_rolling"

@@ -75,16 +75,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import controllers, serving
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import run_lock
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import NAMES, run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+
+from ..module_utils.client.scontrol import controllers, serving
+from ..module_utils.client.slurm_commands import run
+from ..module_utils.host import run_lock
+from ..module_utils.host.module_run import NAMES, run_module
+from ..module_utils.language.errors import CollectionError
+from ..module_utils.language.hostlist import fold
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import Empty
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Run, RunResult
+    from ..module_utils.results.fact_records import Empty
+    from ..module_utils.results.module_results import Run, RunResult
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
 

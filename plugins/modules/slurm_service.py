@@ -209,22 +209,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state, environment_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import (
-    File,
-    from_base64,
-    mode_of,
-    temporary_file,
-    write,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.journal import read_journal_end
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.load_times import read_load_time, write_load_time
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import PATHS, run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+
+from ..module_utils.controller.sockets import connection_error
+from ..module_utils.host import applied_state, environment_files
+from ..module_utils.host.files import File, from_base64, mode_of, temporary_file, write
+from ..module_utils.host.journal import read_journal_end
+from ..module_utils.host.load_times import read_load_time, write_load_time
+from ..module_utils.host.module_run import PATHS, run_module
+from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import ServiceResult
+    from ..module_utils.results.module_results import ServiceResult
 
 # Everything below it belongs to systemd.
 UNITS = "/etc/systemd/"

@@ -105,18 +105,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import FileError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.spank_change import (
-    Change,
-    SpankPlugin,
-    apply,
-    checksum,
-    content,
-)
+
+from ..module_utils.host.files import FileError
+from ..module_utils.host.module_run import run_module
+from ..module_utils.host.spank_change import Change, SpankPlugin, apply, checksum, content
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PluginResult
+    from ..module_utils.results.module_results import PluginResult
 
 KEPT = "/var/lib/gpucluster-slurm"
 """Directory in which the previous line is kept."""

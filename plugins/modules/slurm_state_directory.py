@@ -136,7 +136,7 @@ error:
 
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import (
+from ..module_utils.controller.state_save_location import (
     StateDirectoryError,
     as_user,
     read_directory,
@@ -144,10 +144,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_
     unseen,
     write,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import NAMES, run_module
+from ..module_utils.host.module_run import NAMES, run_module
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import StateDirectoryResult
+    from ..module_utils.results.module_results import StateDirectoryResult
 
 
 def answer(params: dict[str, Any], check_mode: bool) -> StateDirectoryResult:

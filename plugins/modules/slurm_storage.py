@@ -138,27 +138,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import Directories, Directory
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import processes, served_steps
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.journal import read_journal_end
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import (
-    REQUIRED_PATH,
-    REQUIRED_TEXT,
-    run_module,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import homes, mount_record
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount, mounted
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
-    TimeoutCallError,
-    call_with_timeout,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+
+from ..module_utils.client.slurm_commands import run
+from ..module_utils.host.directories import Directories, Directory
+from ..module_utils.host.files import File, write
+from ..module_utils.host.job_processes import processes, served_steps
+from ..module_utils.host.journal import read_journal_end
+from ..module_utils.host.module_run import REQUIRED_PATH, REQUIRED_TEXT, run_module
+from ..module_utils.host.mounts import homes, mount_record
+from ..module_utils.host.mounts.mountinfo import Mount, mounted
+from ..module_utils.host.plan_result import plan_result
+from ..module_utils.host.timeout_call import TimeoutCallError, call_with_timeout
+from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import StorageResult
+    from ..module_utils.results.module_results import StorageResult
 
 UNITS = "/etc/systemd/system"
 MARK = "Managed by gpucluster.slurm (key storage)"

@@ -65,12 +65,13 @@ lists_days:
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_updates import gather_updates
+
+from ..module_utils.client.slurm_commands import output
+from ..module_utils.host.module_run import run_module
+from ..module_utils.host.packages.apt_updates import gather_updates
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import UpdatesInfo
+    from ..module_utils.results.module_results import UpdatesInfo
 
 
 def gather(module: AnsibleModule) -> UpdatesInfo:

@@ -20,21 +20,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.advice import without_harmful_advice
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.variable_names import replaced_variables
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import results as doctor_results
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import indented, visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results import module_results
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
-    CORES,
-    Empty,
-    Form,
-    HardwareFact,
-    HostFact,
-    Most,
-    Pattern,
-    Range,
-)
+
+from ..module_utils.client.advice import without_harmful_advice
+from ..module_utils.cluster.variable_names import replaced_variables
+from ..module_utils.doctor import results as doctor_results
+from ..module_utils.language.formatting import indented, visible
+from ..module_utils.results import module_results
+from ..module_utils.results.fact_records import CORES, Empty, Form, HardwareFact, HostFact, Most, Pattern, Range
 
 Check = Callable[[Any], str]
 """Returns the error in a value, or an empty text."""

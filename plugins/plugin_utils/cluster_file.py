@@ -14,14 +14,10 @@ from typing import cast
 
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import ModelError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import (
-    Edit,
-    apply_edits,
-    key_name,
-    replace_pieces,
-)
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import read
+
+from ..module_utils.cluster.model import ModelError
+from ..module_utils.cluster.removal import Edit, apply_edits, key_name, replace_pieces
+from .documents import read
 
 Place = tuple[int, int, str]
 """Where a text begins and ends that is replaced by another one."""

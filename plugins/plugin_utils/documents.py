@@ -11,15 +11,9 @@ from typing import Any
 
 import yaml
 from ansible.module_utils.common.yaml import SafeLoader
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
-    KEY,
-    OR_TEXT,
-    READ_AS,
-    message,
-    short,
-    shown,
-)
+
+from ..module_utils.cluster.model import Document, ModelError
+from ..module_utils.language.formatting import KEY, OR_TEXT, READ_AS, message, short, shown
 
 DEPTH = 32
 """How deep the values of a file may be nested; libyaml ends the process at some ten thousands."""

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import COLLECTION, ROLES
+from ..module_utils.decisions.role_files import COLLECTION, ROLES
 
 LIBRARIES = ("plugins/module_utils/gpu/nvidia/mig.py",)
 """Files besides those in `files` of the roles that hosts get as programs."""

@@ -14,12 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
-    short,
-    visible,
-    without_passwords,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..module_utils.language.formatting import short, visible, without_passwords
+from ..module_utils.language.hostlist import fold
 
 AGAIN = 300
 """Seconds after which a task that goes on is named again, as those of `slurm_rolling` show their table."""

@@ -19,10 +19,11 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.common.yaml import SafeLoader
 from ansible.plugins.loader import become_loader, connection_loader
 from ansible.template import trust_as_template
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import shared
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils import command_output
+
+from ..module_utils.cluster.schema import plain
+from ..module_utils.decisions import shared
+from ..module_utils.decisions.run_host import RunHost
+from . import command_output
 
 ROLES = Path(__file__).parents[2] / "roles"
 

@@ -54,8 +54,8 @@ def imported(module: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{module}: a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            start = f"{OURS}{module.replace('/', '.')}".rsplit(".", node.level)[0] + "." if node.level else ""
+            yield from (f"{start}{node.module or ''}.{alias.name}".replace("..", ".") for alias in node.names)
 
 
 def own_module(name: str) -> str:
@@ -87,6 +87,11 @@ def test_each_name_of_a_file_is_used_once() -> None:
 
 def test_each_file_is_in_a_package() -> None:
     assert [*(PLUGINS / "module_utils").glob("*.py")] == []
+
+
+def test_imports_of_the_collection_are_relative() -> None:
+    """A program of a host has the same modules below another name."""
+    assert [module for module, path in MODULES.items() if f"from {OURS}" in path.read_text()] == []
 
 
 def test_each_import_is_of_a_file() -> None:

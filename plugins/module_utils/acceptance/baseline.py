@@ -17,19 +17,12 @@ from math import isfinite
 from statistics import median
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, AcceptanceTest, Scope
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import (
-    DRIVER,
-    IMAGE,
-    LARGEST_SIZE,
-    LARGEST_VALUE,
-    MeasuredValue,
-    branch,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import SPREADS, outside, robust_spread
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import MAX_HOSTS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ..language.formatting import message, shown
+from ..language.hostlist import MAX_HOSTS
+from ..language.spelling import nearest
+from .catalog import TESTS, AcceptanceTest, Scope
+from .measurements import DRIVER, IMAGE, LARGEST_SIZE, LARGEST_VALUE, MeasuredValue, branch
+from .spread import SPREADS, outside, robust_spread
 
 MOST_ENTRIES = 10_000
 HISTORY = 12

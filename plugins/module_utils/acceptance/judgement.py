@@ -17,33 +17,13 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from statistics import median
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseline import (
-    BaselineEntry,
-    Conditions,
-    comparable,
-    conditions_of,
-    unused,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, AcceptanceTest, Scope
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import MeasuredValue, branch
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.pairs import (
-    Blame,
-    Pair,
-    PairVerdict,
-    SlowGroup,
-    blame,
-    pair_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.published import (
-    PublishedMachine,
-    published_floor,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import (
-    UNSEEN,
-    needed,
-    outside,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..language.hostlist import fold
+from .baseline import BaselineEntry, Conditions, comparable, conditions_of, unused
+from .catalog import TESTS, AcceptanceTest, Scope
+from .measurements import MeasuredValue, branch
+from .pairs import Blame, Pair, PairVerdict, SlowGroup, blame, pair_of
+from .published import PublishedMachine, published_floor
+from .spread import UNSEEN, needed, outside
 
 LEAST_PEERS = 4
 """Nodes or GPUs of a kind that are needed to compare them. Of three, one that is slow and one that is slow by chance

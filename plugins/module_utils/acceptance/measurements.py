@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, AcceptanceTest, Scope
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown, visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ..language.formatting import message, shown, visible
+from ..language.spelling import nearest
+from .catalog import TESTS, AcceptanceTest, Scope
 
 MOST_LINES = 20_000
 """Lines of a job. The largest has one for each of 8 GPUs, some tests, 20 sizes and 5 repetitions of a few nodes."""

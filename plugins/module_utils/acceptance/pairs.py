@@ -17,7 +17,7 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.spread import UNSEEN, needed
+from .spread import UNSEEN, needed
 
 NEEDED = 3
 """Slow measurements with different good partners that make a node guilty, if the others show no noise."""

@@ -9,18 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.batch import JobRecord
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import (
-    BUSY,
-    OUT,
-    SILENT,
-    Job,
-    Node,
-    describe_last,
-    jobs_by_node,
-)
+from ..client import drains
+from ..jobs.batch import JobRecord
+from ..language.hostlist import fold
+from ..rolling.next_nodes import BUSY, OUT, SILENT, Job, Node, describe_last, jobs_by_node
 
 SUBMITTED, ENDED, READ, FAILED = "submitted", "ended", "read", "failed"
 """States of a task: it has a job, the job has ended, its output is in the record, or there is none."""

@@ -12,15 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseline import (
-    BaselineEntry,
-    comparable,
-    unit_medians,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import MeasuredValue
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..language.formatting import short
+from ..language.hostlist import fold
+from .baseline import BaselineEntry, comparable, unit_medians
+from .catalog import TESTS
+from .measurements import MeasuredValue
 
 MOST_RUNS = 50
 MOST_NAMES = 100

@@ -13,15 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, Scope, of_level
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.judgement import Judgement
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import (
-    Asked,
-    MeasuredValue,
-    read_lines,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.pairs import schedule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..language.hostlist import expand, fold
+from .catalog import TESTS, Scope, of_level
+from .judgement import Judgement
+from .measurements import Asked, MeasuredValue, read_lines
+from .pairs import schedule
 
 PROGRAM = "/usr/local/lib/gpucluster-slurm/slurm-accept"
 

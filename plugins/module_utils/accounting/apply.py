@@ -9,7 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import (
+
+from ..configuration.conf_file import Configuration
+from ..host.plan_result import plan_result
+from ..language.hostlist import fold
+from .differences import (
     AccountingChange,
     after_changes,
     compare,
@@ -21,37 +25,16 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differ
     surplus,
     table,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
-    Entity,
-    Settings,
-    State,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.other_clusters import (
-    OtherClusters,
-    in_other_clusters,
-    kept_for_other_clusters,
-    kept_settings,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import (
-    Partitions,
-    PolicyError,
-    Wanted,
-    closed_users,
-    read,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.refusals import additions, find_refused
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr import AccountingError, Sacctmgr
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.sacctmgr_commands import batches
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import (
-    describe_kept_settings,
-    kept_from_purge,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.plan_result import plan_result
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from .entities import Entity, Settings, State
+from .other_clusters import OtherClusters, in_other_clusters, kept_for_other_clusters, kept_settings
+from .policy import Partitions, PolicyError, Wanted, closed_users, read
+from .refusals import additions, find_refused
+from .sacctmgr import AccountingError, Sacctmgr
+from .sacctmgr_commands import batches
+from .unmanaged import describe_kept_settings, kept_from_purge
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import PolicyResult
+    from ..results.module_results import PolicyResult
 
 
 def apply_policy(

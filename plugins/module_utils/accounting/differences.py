@@ -9,16 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
-    OWN,
-    Entity,
-    JobAssociation,
-    Settings,
-    State,
-    parents_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, NAME
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..language.hostlist import fold
+from .entities import OWN, Entity, JobAssociation, Settings, State, parents_of
+from .limits import LIMITS, NAME
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import AS_BOOLEAN, short, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ..language.formatting import AS_BOOLEAN, short, shown
+from ..language.spelling import nearest
 
 NAME = re.compile(r"(?![+-])(?:(?![\"#%',=\[\\\]`|])[!-~]){1,255}")
 """A name that means the same in commands of sacctmgr, in files that it loads, and in slurmdbd, in all releases.

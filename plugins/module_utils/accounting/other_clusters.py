@@ -13,17 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import users_that_go
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
-    Entity,
-    Settings,
-    State,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
-    LEFT_ALONE,
-    LIMITS,
-    of_all_clusters,
-)
+from .differences import users_that_go
+from .entities import Entity, Settings, State
+from .limits import LEFT_ALONE, LIMITS, of_all_clusters
 
 
 @dataclass

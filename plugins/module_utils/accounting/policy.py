@@ -12,37 +12,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
-    OWN,
-    ROOT,
-    Entity,
-    Settings,
-    State,
-    parents_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
-    LEFT_ALONE,
-    LIMITS,
-    find,
-    meaning,
-    name_of,
-    of_all_clusters,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import (
-    can_name,
-    find_unmanaged,
-    find_unmanaged_settings,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
-    PROBLEMS,
-    limited,
-    short,
-    shown,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ..language.formatting import PROBLEMS, limited, short, shown
+from ..language.spelling import nearest
+from .entities import OWN, ROOT, Entity, Settings, State, parents_of
+from .limits import LEFT_ALONE, LIMITS, find, meaning, name_of, of_all_clusters
+from .unmanaged import can_name, find_unmanaged, find_unmanaged_settings
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Policy
+    from ..results.module_results import Policy
 
 Wanted = dict[Entity, Settings]
 Partitions = Mapping[str, Iterable[tuple[str, Any]]]

@@ -13,22 +13,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import AccountingChange
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
-    ROOT,
-    Entity,
-    QueuedJob,
-    Settings,
-    State,
-    parents_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import (
-    Partitions,
-    entities_of,
-    names_in,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..language.hostlist import fold
+from .differences import AccountingChange
+from .entities import ROOT, Entity, QueuedJob, Settings, State, parents_of
+from .limits import LIMITS
+from .policy import Partitions, entities_of, names_in
 
 _NOT_ASSOCIATIONS = {"", "nojobs", "nosteps"}
 """Words of AccountingStorageEnforce with which a job needs no association."""

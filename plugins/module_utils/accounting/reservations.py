@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import KINDS, name_of, seconds
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, short, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ..language.errors import CollectionError
+from ..language.formatting import limited, short, shown
+from ..language.hostlist import expand
+from ..language.spelling import nearest
+from .limits import KINDS, name_of, seconds
 
 
 class ReservationError(CollectionError):

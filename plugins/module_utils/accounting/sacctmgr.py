@@ -11,33 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.coordinators import named_coordinators
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
-    Entity,
-    JobAssociation,
-    QueuedJob,
-    Settings,
-    State,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
-    LIMITS,
-    NAME,
-    Limit,
-    meaning,
-    of_all_clusters,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.other_clusters import (
-    OtherClusters,
-    name_clusters,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    Configuration,
-    value_text,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import release_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import temporary_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ..client.slurm_commands import run
+from ..configuration.conf_file import Configuration, value_text
+from ..configuration.parameters import release_of
+from ..host.files import temporary_file
+from ..language.errors import CollectionError
+from .coordinators import named_coordinators
+from .entities import Entity, JobAssociation, QueuedJob, Settings, State
+from .limits import LIMITS, NAME, Limit, meaning, of_all_clusters
+from .other_clusters import OtherClusters, name_clusters
 
 TIMEOUT = 3600
 """Seconds that all commands of a run may take."""

@@ -9,15 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import AccountingChange
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
-    ROOT,
-    Entity,
-    State,
-    parents_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS, Limit, new_value
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.unmanaged import can_name
+from .differences import AccountingChange
+from .entities import ROOT, Entity, State, parents_of
+from .limits import LIMITS, Limit, new_value
+from .unmanaged import can_name
 
 LINE = 3500
 """Length of a list of names; sacctmgr takes lines of 4,096 characters where it has no readline (`_getline`)."""

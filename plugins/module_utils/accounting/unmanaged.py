@@ -12,21 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.differences import kept_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.entities import (
-    OWN,
-    ROOT,
-    Entity,
-    Settings,
-    State,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import (
-    LEFT_ALONE,
-    LIMITS,
-    NAME,
-    Limit,
-    meaning,
-)
+from .differences import kept_lines
+from .entities import OWN, ROOT, Entity, Settings, State
+from .limits import LEFT_ALONE, LIMITS, NAME, Limit, meaning
 
 NO_NAME = "has a name that a policy cannot have"
 

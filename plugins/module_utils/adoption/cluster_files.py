@@ -9,23 +9,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import LEFT_OUT, Comment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    by_order_of_names,
-    table_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
-    TRANSLATED,
-    Files,
-    SourceError,
-    SourceLine,
-    configuration_of,
-    source_lines,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..cluster import schema
+from ..configuration import parameters
+from ..configuration.conf_file import by_order_of_names, table_of
+from ..configuration.sources import TRANSLATED, Files, SourceError, SourceLine, configuration_of, source_lines
+from ..language.formatting import shown
+from ..language.hostlist import expand, fold
+from .comments import LEFT_OUT, Comment
 
 
 class ClusterFiles:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..language.hostlist import expand
 
 LEFT_OUT = "left out"
 """It is not in the cluster file."""

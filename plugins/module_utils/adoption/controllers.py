@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_files import ClusterFiles
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import CHANGED, LEFT_OUT
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceError, SourceLine
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..cluster import schema
+from ..configuration import parameters
+from ..configuration.sources import SourceError, SourceLine
+from ..language.formatting import shown
+from ..language.hostlist import expand
+from .cluster_files import ClusterFiles
+from .comments import CHANGED, LEFT_OUT
 
 _OLD_KEYS = {"controlmachine": "controladdr", "backupcontroller": "backupaddr"}
 """The parameters for a controller, and for its address, before there was SlurmctldHost."""

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_files import ClusterFiles, plain_value
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import LEFT_OUT
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.controllers import CONTROLLER_KEYS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import table_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import PATHS, one_spelling
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.slurm_defaults import (
-    SLURM_DEFAULTS,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceError, SourceLine
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..cluster import schema
+from ..configuration import parameters
+from ..configuration.conf_file import table_of
+from ..configuration.meaning import PATHS, one_spelling
+from ..configuration.parameter_tables.slurm_defaults import SLURM_DEFAULTS
+from ..configuration.sources import SourceError, SourceLine
+from ..language.formatting import shown
+from .cluster_files import ClusterFiles, plain_value
+from .comments import LEFT_OUT
+from .controllers import CONTROLLER_KEYS
 
 
 def translate_settings(source: ClusterFiles, file: str, kind: schema.Kind) -> dict[str, Any]:

@@ -16,25 +16,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import KEY_VALUE, Pairs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import lines_for, resources
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import (
-    by_key,
-    meaning,
-    patch_release_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import IF_NOT_SAID
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
-    Files,
-    SourceError,
-    SourceLine,
-    configuration_of,
-    source_lines,
-    whole_text,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..configuration import parameters
+from ..configuration.conf_file import KEY_VALUE, Pairs
+from ..configuration.equivalence import lines_for, resources
+from ..configuration.meaning import by_key, meaning, patch_release_of
+from ..configuration.parameter_tables.display import IF_NOT_SAID
+from ..configuration.sources import Files, SourceError, SourceLine, configuration_of, source_lines, whole_text
+from ..language.formatting import shown
+from ..language.hostlist import expand, fold
 
 NODE_FILES: Mapping[str, str] = {
     "acct_gather.conf": "slurm_files",

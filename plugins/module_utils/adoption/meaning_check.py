@@ -13,33 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import find_explanations
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import Adoption
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import KEY_VALUE, Configuration
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import (
-    CONTROLLERS,
-    SHAPE,
-    controllers,
-    lines_for,
-    node_shape,
-    resources,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import (
-    by_key,
-    is_yes,
-    meaning,
-    patch_release_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import functions, members
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import IF_NOT_SAID
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.slurm_defaults import (
-    SLURM_DEFAULTS,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import whole_number
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import find
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
+from ..cluster import render
+from ..cluster.model import Document, load
+from ..configuration.conf_file import KEY_VALUE, Configuration
+from ..configuration.equivalence import CONTROLLERS, SHAPE, controllers, lines_for, node_shape, resources
+from ..configuration.meaning import by_key, is_yes, meaning, patch_release_of
+from ..configuration.node_sets import functions, members
+from ..configuration.parameter_tables.display import IF_NOT_SAID
+from ..configuration.parameter_tables.slurm_defaults import SLURM_DEFAULTS
+from ..configuration.parameter_values import whole_number
+from ..configuration.parameters import find
+from ..configuration.sources import (
     TRANSLATED,
     Files,
     SourceLine,
@@ -48,8 +32,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sou
     source_lines,
     whole_text,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..configuration.spank import plugstack_lines
+from ..language.hostlist import expand, fold
+from .comments import find_explanations
+from .translation import Adoption
 
 DEFAULT = "a value of the collection"
 """Stands for the value of a parameter that the collection sets: a neutral cluster file lets none of them through."""

@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_files import ClusterFiles, plain_value
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import CHANGED, KEPT, LEFT_OUT
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.resources import express
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_names
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Pairs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import lines_for, node_shape
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import by_key
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import whole_number
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceLine
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import type_name
+from ..cluster import core_specialization, schema
+from ..cluster.machine_types import gres_names
+from ..configuration import parameters
+from ..configuration.conf_file import Pairs
+from ..configuration.equivalence import lines_for, node_shape
+from ..configuration.meaning import by_key
+from ..configuration.parameter_values import whole_number
+from ..configuration.sources import SourceLine
+from ..language.hostlist import expand, fold
+from ..nodes.discovery import type_name
+from .cluster_files import ClusterFiles, plain_value
+from .comments import CHANGED, KEPT, LEFT_OUT
+from .resources import express
 
 Machine = dict[str, Any]
 """A machine type, as the cluster file has it."""

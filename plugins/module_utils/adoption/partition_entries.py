@@ -8,22 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_files import (
-    ClusterFiles,
-    find_error,
-    plain_value,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import LEFT_OUT
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import by_key, is_yes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import (
-    folded,
-    functions,
-    is_all,
-    names_in,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import SourceLine
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..cluster import schema
+from ..configuration.meaning import by_key, is_yes
+from ..configuration.node_sets import folded, functions, is_all, names_in
+from ..configuration.sources import SourceLine
+from ..language.hostlist import fold
+from .cluster_files import ClusterFiles, find_error, plain_value
+from .comments import LEFT_OUT
 
 
 def translate_partitions(source: ClusterFiles, nodes: Sequence[str], conf: Mapping[str, Any]) -> list[dict[str, Any]]:

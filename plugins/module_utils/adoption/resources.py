@@ -14,17 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import gres, render, schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import (
-    Values,
-    asked,
-    autodetect,
-    resources,
-    values_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.generic_resources import Gres, count_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..cluster import gres, render, schema
+from ..configuration.equivalence import Values, asked, autodetect, resources, values_of
+from ..configuration.generic_resources import Gres, count_of
+from ..configuration.parameters import SHARED_GRES
+from ..language.hostlist import expand, fold
 
 
 class Resources(NamedTuple):

@@ -14,26 +14,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import CHANGED, KEPT, Comment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.local_files import Merged, merge
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.meaning_check import compare
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.translation import adopt
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import is_there
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
-    Document,
-    ModelError,
-    has_accounting,
-    load,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import Files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns, shown, visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.first_cluster_file import (
-    host_failure,
-    unknown_variables,
-)
+from ..cluster import schema
+from ..cluster.machine_types import is_there
+from ..cluster.model import Document, ModelError, has_accounting, load
+from ..cluster.schema import plain
+from ..configuration.sources import Files
+from ..language.formatting import align_columns, shown, visible
+from ..language.hostlist import expand, fold
+from ..nodes.first_cluster_file import host_failure, unknown_variables
+from .comments import CHANGED, KEPT, Comment
+from .local_files import Merged, merge
+from .meaning_check import compare
+from .translation import adopt
 
 UNKNOWN = "unknown"
 """The value of `packages` that a person has to replace: site.yml refuses it."""

@@ -14,36 +14,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.cluster_files import ClusterFiles
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.comments import (
-    KEPT,
-    LEFT_OUT,
-    Comment,
-    merge_comments,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.controllers import (
-    find_addresses,
-    find_controllers,
-    use_names_of_nodes,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.file_settings import (
-    translate_settings,
-    unset_defaults,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.node_entries import (
-    drop_resource_types,
-    translate_nodes,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.partition_entries import translate_partitions
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import keys, render, schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
-    Files,
-    other_files,
-    whole_text,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..cluster import keys, render, schema
+from ..cluster.model import Document, ModelError, load
+from ..configuration import parameters
+from ..configuration.sources import Files, other_files, whole_text
+from ..language.hostlist import expand
+from .cluster_files import ClusterFiles
+from .comments import KEPT, LEFT_OUT, Comment, merge_comments
+from .controllers import find_addresses, find_controllers, use_names_of_nodes
+from .file_settings import translate_settings, unset_defaults
+from .node_entries import drop_resource_types, translate_nodes
+from .partition_entries import translate_partitions
 
 
 @dataclass

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output, run
+from .slurm_commands import output, run
 
 CLEARED = "Not responding (resumed)"
 """The reason with which nodes are resumed.

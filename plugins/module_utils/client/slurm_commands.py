@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.environment import own_environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ..language.errors import CollectionError
+from .environment import own_environment
 
 SECONDS = 60
 """The time limit of a command in seconds, including its own retries."""

@@ -10,17 +10,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
-    Checker,
-    Kind,
-    ip_version,
-    mapping,
-    sequence,
-    text,
-    unknown,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..language.formatting import short, shown
+from ..language.hostlist import expand, fold
+from .schema import Checker, Kind, ip_version, mapping, sequence, text, unknown
 
 COMPUTE = ("job", "all", "administrators")
 """Who may log in to hosts that are compute nodes only; the first is the default."""

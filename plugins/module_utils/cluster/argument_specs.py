@@ -14,12 +14,13 @@ from functools import partial
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import home_problems, value_problems
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.variable_names import replaced_variables
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, short, shown, visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+
+from ..language.formatting import limited, short, shown, visible
+from ..language.hostlist import fold
+from .named_files import named_file_errors
+from .role_values import home_problems, value_problems
+from .schema import plain
+from .variable_names import replaced_variables
 
 
 def argument_errors(

@@ -8,20 +8,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
-    Checker,
-    Kind,
-    count,
-    mapping,
-    text,
-    unknown,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import (
-    LONGEST,
-    directory_error,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import calendar
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..formats.directory_purposes import LONGEST, directory_error
+from ..formats.systemd import calendar
+from ..language.formatting import shown
+from .schema import Checker, Kind, count, mapping, text, unknown
 
 SCHEMES = ("azure", "b2", "gs", "rclone", "rest", "s3", "sftp", "swift")
 """The kinds of repositories that restic knows, apart from a directory."""

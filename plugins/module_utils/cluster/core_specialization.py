@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..language.formatting import shown
+from ..language.hostlist import expand
+from . import schema
 
 
 def problems(node: Mapping[str, Any], machine: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

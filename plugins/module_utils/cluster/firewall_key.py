@@ -10,15 +10,11 @@ from ipaddress import IPv4Address, IPv4Network
 from itertools import groupby
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.server_ports import ports_in_variables
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import file_servers
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
-    closed_ports,
-    declared_listeners,
-    monitoring_listeners,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..configuration.ports import closed_ports, declared_listeners, monitoring_listeners
+from ..language.hostlist import expand, fold
+from .render import host_addresses
+from .server_ports import ports_in_variables
+from .storage_key import file_servers
 
 
 def networks(addresses: Iterable[str]) -> list[IPv4Network]:

@@ -18,24 +18,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, SLURM_HOSTS, hosts_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
-    Checker,
-    Kind,
-    ip_version,
-    sequence,
-    text,
-    unknown,
-    up_to,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.server_ports import Ports, ports_in_variables
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import (
-    HOST_GROUPS,
-    file_servers,
-    hosts,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
+from ..configuration.ports import (
     ALERTMANAGER,
     LARGEST,
     NODE_EXPORTER,
@@ -44,8 +27,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.por
     declared_listeners,
     port_range,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..language.formatting import short, shown
+from ..language.hostlist import expand, fold
+from .keys import SERVERS, SLURM_HOSTS, hosts_in
+from .render import host_addresses
+from .schema import Checker, Kind, ip_version, sequence, text, unknown, up_to
+from .server_ports import Ports, ports_in_variables
+from .storage_key import HOST_GROUPS, file_servers, hosts
 
 ANY = "any"
 """The name of all addresses."""

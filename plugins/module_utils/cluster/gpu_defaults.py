@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, machine_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import AUTO, PARTITION, cores
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..language.hostlist import expand
+from .machine_types import gres_count, machine_of
+from .partitions import resolver
+from .schema import AUTO, PARTITION, cores
 
 WITHOUT_GPUS = "allowed: a number, since no node of this partition is known to have GPUs"
 

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_names
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..configuration.conf_file import value_text
+from ..configuration.parameters import SHARED_GRES
+from ..language.formatting import shown
+from ..language.hostlist import expand, fold
+from . import schema
+from .machine_types import gres_names
 
 Gres = dict[str, Any]
 """An entry of the cluster file."""

@@ -13,22 +13,13 @@ from itertools import groupby
 from shlex import quote
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
-    Checker,
-    Kind,
-    flag,
-    mapping,
-    sequence,
-    text,
-    unknown,
-    up_to,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import directory_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import check_script, content_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..configuration.parameter_values import LIMITS
+from ..formats.characters import one_line
+from ..formats.directory_purposes import directory_error
+from ..host.script_checks import check_script, content_of
+from ..language.formatting import shown
+from ..language.hostlist import expand
+from .schema import Checker, Kind, flag, mapping, sequence, text, unknown, up_to
 
 STAGES = {"prologs": "Prolog", "epilogs": "Epilog"}
 """The keys, with the parameter of slurm.conf that names the program."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..configuration.conf_file import value_text
+from ..configuration.parameters import SHARED_GRES
+from ..language.formatting import shown
+from ..language.hostlist import expand
 
 _NOT_THERE = ("CLOUD", "FUTURE")
 """States of nodes that Slurm starts when it needs them, or that do not exist yet (slurm.conf(5), State)."""

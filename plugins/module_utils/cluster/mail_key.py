@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, Kind, text, unknown
+from .schema import Checker, Kind, text, unknown
 
 TLS = {"none": 25, "starttls": 587, "tls": 465}
 """How the connection to the relay is protected, with the usual port: not at all, after a plain beginning, at once."""

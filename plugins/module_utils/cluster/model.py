@@ -14,50 +14,19 @@ from dataclasses import dataclass, field
 from posixpath import normpath
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
-    access_key,
-    firewall_plans,
-    keys,
-    people_key,
-    privileges,
-    schema,
-    storage_checks,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.address_checks import KnownHosts, check_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED, is_there
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.node_checks import (
-    MeasuredHardware,
-    check_hardware,
-    check_measured,
-    check_specialized,
-    split_by_type,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.parts import (
-    Parts,
-    check_homes,
-    check_parts,
-    check_ports,
-    check_uses,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.policy_checks import with_people
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import value_problems
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, plain, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.setting_checks import check_paths
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import (
-    OF_SLURMDBD,
-    directory_error,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
-    AS_BOOLEAN,
-    KEY,
-    OR_TEXT,
-    READ_AS,
-    limited,
-    short,
-    shown,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..formats.directory_purposes import OF_SLURMDBD, directory_error
+from ..language.formatting import AS_BOOLEAN, KEY, OR_TEXT, READ_AS, limited, short, shown
+from ..language.hostlist import expand, fold
+from . import access_key, firewall_plans, keys, people_key, privileges, schema, storage_checks
+from .address_checks import KnownHosts, check_addresses
+from .keys import SERVERS, ClusterKey
+from .machine_types import DETECTED, is_there
+from .node_checks import MeasuredHardware, check_hardware, check_measured, check_specialized, split_by_type
+from .parts import Parts, check_homes, check_parts, check_ports, check_uses
+from .policy_checks import with_people
+from .role_values import value_problems
+from .schema import Checker, plain, unknown
+from .setting_checks import check_paths
 
 SHARED_NUMBERS = ("slurm_job_user_id", "slurm_secret_max_age", "slurm_user_id")
 """Shared variables that are numbers."""

@@ -9,16 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import networks
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
-    Checker,
-    Kind,
-    file_name,
-    flag,
-    host,
-    text,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..language.formatting import shown
+from .firewall_plans import networks
+from .schema import Checker, Kind, file_name, flag, host, text
 
 RETENTION = "30d"
 """How long Prometheus keeps values by default."""

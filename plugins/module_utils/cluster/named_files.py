@@ -16,10 +16,10 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import LONGEST, within
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.secret_forms import public_error
+from ..formats.characters import one_line
+from ..formats.directory_purposes import LONGEST, within
+from ..language.formatting import shown
+from ..language.secret_forms import public_error
 
 LARGEST = 2**26
 """Bytes of a file with people, a script or a key; people with keys of SSH need less than 1 KiB each."""

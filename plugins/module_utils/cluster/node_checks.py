@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import core_specialization, gres, schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import DETECTED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import MAX_HOSTS, count, expand, fold
+from ..configuration.parameter_values import LIMITS
+from ..language.formatting import short, shown
+from ..language.hostlist import MAX_HOSTS, count, expand, fold
+from . import core_specialization, gres, schema
+from .machine_types import DETECTED
+from .schema import Checker, unknown
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..language.formatting import shown
+from . import schema
+from .schema import Checker, unknown
 
 ALLOWED = "distribution, schedmd, or a mapping with repository and key, or with files"
 

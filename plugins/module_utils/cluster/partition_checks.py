@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import gpu_defaults, schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import node_sets, resolver
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..language.formatting import short, shown
+from ..language.hostlist import expand, fold
+from . import gpu_defaults, schema
+from .partitions import node_sets, resolver
+from .schema import Checker, unknown
 
 
 def check_partitions(checker: Checker, found: Iterable[Any]) -> list[dict[str, Any]]:

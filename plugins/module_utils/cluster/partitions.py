@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import NodeSet, members
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..configuration.node_sets import NodeSet, members
+from ..language.hostlist import expand
 
 
 def node_sets(slurm_conf: Mapping[str, Any]) -> list[NodeSet]:

@@ -9,7 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
+from ..configuration import ports
+from ..formats.directory_purposes import Use, directory_error, shared_uses, taken_directories, uses_of_slurm
+from ..language.formatting import shown
+from ..language.hostlist import expand
+from . import (
     access_key,
     backup_key,
     firewall_plans,
@@ -24,7 +28,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     schema,
     storage_key,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.node_checks import (
+from .node_checks import (
     MeasuredHardware,
     check_hardware,
     check_hosts_of_nodes,
@@ -33,15 +37,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.node_chec
     check_specialized,
     split_by_type,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partition_checks import (
-    check_gpu_defaults,
-    check_members,
-    check_partitions,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.policy_checks import check_accounting
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.server_ports import ports_of_servers
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.setting_checks import (
+from .partition_checks import check_gpu_defaults, check_members, check_partitions
+from .policy_checks import check_accounting
+from .schema import Checker
+from .server_ports import ports_of_servers
+from .setting_checks import (
     check_files,
     check_log_of_jobs,
     check_paths,
@@ -49,16 +49,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.setting_c
     check_settings,
     check_state_location,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import ports
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import (
-    Use,
-    directory_error,
-    shared_uses,
-    taken_directories,
-    uses_of_slurm,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 
 
 @dataclass(frozen=True)

@@ -16,31 +16,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import find, meaning, name_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import CLOSED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.people_lists import (
-    PeopleList,
-    check_together,
-    policy_of_users,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.public_keys import (
-    PRIVATE,
-    found_value,
-    public_key,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
-    LONGEST_NAME,
-    Checker,
-    Kind,
-    anything,
-    mapping,
-    sequence,
-    text,
-    unknown,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import directory_for
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, shown
+from ..accounting.limits import find, meaning, name_of
+from ..accounting.policy import CLOSED
+from ..formats.characters import one_line
+from ..formats.directory_purposes import directory_for
+from ..language.formatting import limited, shown
+from .people_lists import PeopleList, check_together, policy_of_users
+from .public_keys import PRIVATE, found_value, public_key
+from .schema import LONGEST_NAME, Checker, Kind, anything, mapping, sequence, text, unknown
 
 DIRECTORY = "directory"
 """The people of a site with LDAP or AD, which hosts know already."""

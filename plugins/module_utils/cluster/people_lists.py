@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import CLOSED, account_names
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.public_keys import data_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..accounting.policy import CLOSED, account_names
+from ..language.formatting import shown
+from .public_keys import data_of
+from .schema import Checker, unknown
 
 
 @dataclass(frozen=True)

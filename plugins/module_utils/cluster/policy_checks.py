@@ -8,14 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import problems as policy_problems
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import (
-    ReservationError,
-    check_name,
-    differences,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker
+from ..accounting.policy import problems as policy_problems
+from ..accounting.reservations import ReservationError, check_name, differences
+from . import schema
+from .schema import Checker
 
 
 def check_accounting(

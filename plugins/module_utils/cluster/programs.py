@@ -20,15 +20,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import (
-    NO_INTERPRETER,
-    ScriptError,
-    check_script,
-    content_of,
-    interpreter,
-    missing_path,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..host.script_checks import NO_INTERPRETER, ScriptError, check_script, content_of, interpreter, missing_path
+from ..language.hostlist import fold
 
 PROGRAMS = {
     "slurm_compute": (

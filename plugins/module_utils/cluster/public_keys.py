@@ -9,8 +9,8 @@ import re
 from base64 import b64decode
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import any_text, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..language.formatting import shown
+from .schema import any_text, unknown
 
 PRIVATE = re.compile(r"PRIVATE KEY|\bb3BlbnNzaC1rZXktdjE")
 """Any private key in PEM, and OpenSSH's own format in base64 (PROTOCOL.key of its source)."""

@@ -14,15 +14,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, hosts_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
-    DeclaredCluster,
-    ModelError,
-    group_names,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold, without
+from ..language.formatting import short, shown
+from ..language.hostlist import expand, fold, without
+from .keys import KEYS, hosts_in
+from .model import DeclaredCluster, ModelError, group_names
+from .schema import unknown
 
 OPTION = "remove_nodes"
 """The extra variable that names the nodes."""

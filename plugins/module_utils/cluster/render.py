@@ -13,18 +13,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.gpu_defaults import with_gpu_defaults
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import (
-    gres_kinds,
-    gres_names,
-    machine_of,
-    required,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import folded
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import REPEATED, SHARED_GRES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..configuration.conf_file import value_text
+from ..configuration.node_sets import folded
+from ..configuration.parameters import REPEATED, SHARED_GRES
+from ..language.formatting import shown
+from ..language.hostlist import expand, fold
+from .gpu_defaults import with_gpu_defaults
+from .machine_types import gres_kinds, gres_names, machine_of, required
 
 Result = TypeVar("Result")
 

@@ -9,18 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import networks
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import (
-    Checker,
-    Kind,
-    file_name,
-    host,
-    ip_version,
-    mapping,
-    sequence,
-    text,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..language.formatting import shown
+from .firewall_plans import networks
+from .schema import Checker, Kind, file_name, host, ip_version, mapping, sequence, text
 
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{,63}")
 _WEB_ADDRESS = re.compile(r"https?://[A-Za-z0-9\[][!-~]{,299}")

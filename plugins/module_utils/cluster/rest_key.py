@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import networks
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, Kind, host, up_to
+from .firewall_plans import networks
+from .schema import Checker, Kind, host, up_to
 
 DAY = 86400
 """The default of max_token_lifespan, in seconds."""

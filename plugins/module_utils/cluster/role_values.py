@@ -14,15 +14,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import name_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import url
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb_values, other, systemd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import directory_for, within
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import package, package_source
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
+from ..configuration.conf_file import value_text
+from ..formats import mariadb_values, other, systemd
+from ..formats.characters import one_line
+from ..formats.directory_purposes import directory_for, within
+from ..formats.package_names import package, package_source
+from ..language.formatting import short, shown
+from .keys import KEYS
+from .named_files import name_error
+from .schema import url
 
 Check = Callable[[Any], object]
 """Raises ValueError for a value that cannot be written, with what is allowed."""

@@ -20,28 +20,17 @@ from urllib.parse import urlsplit
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import AnsibleValidationError, ArgumentTypeError, RequiredError, UnsupportedError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import (
-    KEYS,
-    NEWEST_GENERATION,
-    PLUGIN,
-    PROFILES,
-    Value,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import name_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import node_sets, parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import OF_SLURM
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import REFUSED_METHODS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language import spelling
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
-    AS_BOOLEAN,
-    KEY,
-    message,
-    short,
-    shown,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+
+from ..configuration import node_sets, parameters
+from ..configuration.conf_file import lines, value_text
+from ..configuration.parameter_values import LIMITS
+from ..formats.directory_purposes import OF_SLURM
+from ..gpu.devices import REFUSED_METHODS
+from ..language import spelling
+from ..language.formatting import AS_BOOLEAN, KEY, message, short, shown
+from ..language.hostlist import expand
+from .keys import KEYS, NEWEST_GENERATION, PLUGIN, PROFILES, Value
+from .named_files import name_error
 
 AUTO = "auto"
 """The value of a Slurm parameter that follows from the hardware."""

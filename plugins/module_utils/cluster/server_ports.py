@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, hosts_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import VARIABLES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..language.hostlist import expand
+from .keys import SERVERS, hosts_in
+from .schema import VARIABLES
 
 Ports = list[tuple[str, list[str], Any]]
 """The variable that sets a port, the hosts that listen on it, and the port; None: it is not known."""

@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import job_scripts, schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import sent_scripts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import unreadable
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import (
-    OF_SLURM,
-    directory_error,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.other import logrotate_path
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..configuration.conf_file import unreadable
+from ..configuration.parameters import SITE_FILES
+from ..configuration.spank import plugstack_lines
+from ..formats.characters import one_line
+from ..formats.directory_purposes import OF_SLURM, directory_error
+from ..formats.other import logrotate_path
+from ..language.formatting import shown
+from . import job_scripts, schema
+from .programs import sent_scripts
+from .schema import Checker, unknown
 
 
 def check_settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, Any]) -> dict[str, Any]:

@@ -9,25 +9,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker, unknown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import (
-    HOST_GROUPS,
-    NFS,
-    PACKAGE,
-    STORAGE,
-    export_of,
-    hosts_of,
-    is_below,
-    is_local,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import (
-    PURPOSES,
-    Use,
-    directory_error,
-    within,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..formats.directory_purposes import PURPOSES, Use, directory_error, within
+from ..language.formatting import short, shown
+from ..language.hostlist import expand, fold
+from .schema import Checker, unknown
+from .storage_key import HOST_GROUPS, NFS, PACKAGE, STORAGE, export_of, hosts_of, is_below, is_local
 
 _SECRET = re.compile(r"(?:pass|passwd|password|password2|secret)=")  # mount.cifs(8), mount.ceph(8)
 _BINDS = ("bind", "rbind")

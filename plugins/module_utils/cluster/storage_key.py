@@ -16,14 +16,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_address, ip_network
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Kind, text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import LONGEST, directory_for
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import package
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import setting
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown, without_passwords
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..formats.directory_purposes import LONGEST, directory_for
+from ..formats.package_names import package
+from ..formats.systemd import setting
+from ..language.formatting import shown, without_passwords
+from ..language.hostlist import expand, fold
+from . import schema
+from .render import host_addresses
+from .schema import Kind, text
 
 HOST_GROUPS = ("all", "login", "compute", "controllers")
 """Names for the hosts of a mount. They stand for groups of hosts, also where a host has such a name."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import keys
+from . import keys
 
 ROLES = (
     *keys.ROLES,

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import NodeSet
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..language.formatting import message, shown
+from ..language.hostlist import expand, fold
+from .node_sets import NodeSet
 
 Pairs = tuple[tuple[str, str], ...]
 """Keys and values of a line, in order."""

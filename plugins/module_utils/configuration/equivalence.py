@@ -11,29 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    Configuration,
-    ConfigurationChange,
-    lines,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.generic_resources import (
-    Gres,
-    count_of,
-    gres_of_node,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import (
-    by_key,
-    is_yes,
-    meaning,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import functions, members
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import IF_NOT_SAID
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.slurm_defaults import (
-    SLURM_DEFAULTS,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import whole_number
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SHARED_GRES, find
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..language.hostlist import expand
+from .conf_file import Configuration, ConfigurationChange, lines
+from .generic_resources import Gres, count_of, gres_of_node
+from .meaning import by_key, is_yes, meaning
+from .node_sets import functions, members
+from .parameter_tables.display import IF_NOT_SAID
+from .parameter_tables.slurm_defaults import SLURM_DEFAULTS
+from .parameter_values import whole_number
+from .parameters import SHARED_GRES, find
 
 CONTROLLERS = ("backupaddr", "backupcontroller", "controladdr", "controlmachine", "slurmctldhost")
 """The parameters that name the controllers, those of old releases too."""

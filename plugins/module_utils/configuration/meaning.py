@@ -14,27 +14,13 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Pairs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
-    BOOLEANS,
-    LEVELS,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import (
-    ALIASES,
-    COMPARED_AS,
-    IMPLIED,
-    PARSED,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
-    NO_NORMAL_APART,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
-    FILES,
-    patch_of,
-    release_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..language.hostlist import expand
+from .conf_file import Pairs
+from .parameter_tables.choices import BOOLEANS, LEVELS
+from .parameter_tables.display import ALIASES, COMPARED_AS, IMPLIED, PARSED
+from .parameter_tables.releases import NO_NORMAL_APART
+from .parameter_values import LIMITS
+from .parameters import FILES, patch_of, release_of
 
 NOTHING = ("", "(null)", "(null type)", "n/a", "none", "unknown")
 _UNLIMITED = ("unlimited", "infinite", "-1")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..language.hostlist import expand, fold
 
 FUNCTIONS = ("block", "blockwith", "feature", "switch", "switchwith")
 """The functions of a list of nodes. Their argument is in braces."""

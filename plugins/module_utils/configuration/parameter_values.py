@@ -13,19 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
-    BOOLEANS,
-    CHOICES,
-    FLAGS,
-    HINTS,
-    LEVELS,
-    PLUGINS,
-    WHOLE,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ..language.formatting import shown
+from ..language.hostlist import expand
+from ..language.spelling import nearest
+from .parameter_tables.choices import BOOLEANS, CHOICES, FLAGS, HINTS, LEVELS, PLUGINS, WHOLE
+from .parameter_tables.releases import RELEASES
 
 REFUSED = "refused"
 """Slurm does not start with it; a running one keeps its old configuration."""

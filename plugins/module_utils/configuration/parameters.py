@@ -38,7 +38,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import (
+from ..language.formatting import AS_BOOLEAN, shown
+from ..language.spelling import nearest
+from .parameter_tables import (
     acct_gather_conf,
     cgroup_conf,
     gres_conf,
@@ -50,21 +52,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     slurmdbd_conf,
     topology_conf,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
-    RECONFIGURE_RESTARTS,
-    RELEASES,
-    SCRIPTS_REPEATED,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
-    FOREIGN,
-    IGNORED,
-    REFUSED,
-    TEXTS,
-    Span,
-    check_value,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import AS_BOOLEAN, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from .parameter_tables.releases import RECONFIGURE_RESTARTS, RELEASES, SCRIPTS_REPEATED
+from .parameter_values import FOREIGN, IGNORED, REFUSED, TEXTS, Span, check_value
 
 __all__ = [
     "FILES",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..language.hostlist import expand
 
 SLURMCTLD, SLURMD, SLURMDBD = "6817", "6818", "6819"
 """Slurm's own values (`configure.ac`: `SLURMCTLD_PORT`, `SLURMD_PORT`, `SLURMDBD_PORT`)."""

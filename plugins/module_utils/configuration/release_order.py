@@ -15,11 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
-    FIRST_PROTOCOL,
-    RELEASES,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts, takes
+from .parameter_tables.releases import FIRST_PROTOCOL, RELEASES
+from .upgrade import parts, takes
 
 PACKAGE_SOURCE = (
     "Give the host packages of Slurm {release}, as the other hosts have them: slurm_packages (the key packages of the "

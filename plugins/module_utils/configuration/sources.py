@@ -13,16 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    KEY_VALUE,
-    Configuration,
-    ConfigurationError,
-    Pairs,
-    add_lines,
-    numbered_lines,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import SITE_FILES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message, shown
+from ..language.formatting import message, shown
+from .conf_file import KEY_VALUE, Configuration, ConfigurationError, Pairs, add_lines, numbered_lines
+from .parameters import SITE_FILES
 
 Files = Mapping[str, str]
 """Texts by name: a file next to slurm.conf by its name there, another one by its path."""

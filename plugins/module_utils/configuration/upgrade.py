@@ -9,13 +9,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import (
-    CONVERTS_WITHIN,
-    DATABASE_COLUMNS,
-    RELEASES,
-    TAKES_THREE_BEFORE,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..language.hostlist import fold
+from .parameter_tables.releases import CONVERTS_WITHIN, DATABASE_COLUMNS, RELEASES, TAKES_THREE_BEFORE
 
 VERSION = re.compile(r"(?:\d+:)?(\d+\.\d+)\.(\d+)")
 """Slurm's part of the version of a package: release and patch release."""

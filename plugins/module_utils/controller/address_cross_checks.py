@@ -8,23 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import releases
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import IGNORED, REFUSED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
-    LARGEST,
-    SLURMCTLD,
-    SLURMD,
-    SLURMDBD,
-    SSH,
-    Listener,
-    collisions,
-    port_range,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import (
-    ConfiguredCluster,
-    Finding,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..configuration.parameter_tables import releases
+from ..configuration.parameters import IGNORED, REFUSED
+from ..configuration.ports import LARGEST, SLURMCTLD, SLURMD, SLURMDBD, SSH, Listener, collisions, port_range
+from ..language.hostlist import fold
+from .configured_cluster import ConfiguredCluster, Finding
 
 _NUMERIC = re.compile(r"[0-9.]+|[0-9a-f.]*:[0-9a-f:.]*", re.IGNORECASE)
 

@@ -18,28 +18,15 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    Configuration,
-    ConfigurationChange,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.equivalence import other_resources
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import by_key
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
-    PROLOG_AT_ALLOCATION,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.times import (
-    ENDS_JOBS,
-    LEAST,
-    EndingTime,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
-    Span,
-    whole_number,
-    words,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..configuration import parameters
+from ..configuration.conf_file import Configuration, ConfigurationChange
+from ..configuration.equivalence import other_resources
+from ..configuration.meaning import by_key
+from ..configuration.parameter_tables.choices import PROLOG_AT_ALLOCATION
+from ..configuration.parameter_tables.times import ENDS_JOBS, LEAST, EndingTime
+from ..configuration.parameter_values import Span, whole_number, words
+from ..language.formatting import align_columns
+from ..language.hostlist import expand, fold
 
 _SHAPE = {"sockets", "socketsperboard", "boards", "corespersocket", "threadspercore", "cpus", "procs"}
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ..configuration.conf_file import Configuration
+from ..language.spelling import nearest
 
 
 class Finding(NamedTuple):

@@ -13,13 +13,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import lines, value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import database_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.release_overlay import wrap_command
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import cause
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ..client.slurm_commands import run
+from ..configuration.conf_file import lines, value_text
+from ..configuration.upgrade import database_release
+from ..host.files import File, write
+from ..language.errors import CollectionError
+from .release_overlay import wrap_command
+from .trial_start import cause
 
 UNIT = "gpucluster-slurm-conversion"
 """The transient unit that converts, so that a run that was killed leaves nothing that the next run does not find."""

@@ -13,28 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    lines,
-    read,
-    table_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
-    IGNORED,
-    REFUSED,
-    release_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import (
-    address_cross_checks,
-    gres_cross_checks,
-    host_cross_checks,
-    limit_cross_checks,
-    node_cross_checks,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import (
-    ConfiguredCluster,
-    Finding,
-    Host,
-)
+from ..configuration.conf_file import lines, read, table_of
+from ..configuration.parameters import IGNORED, REFUSED, release_of
+from . import address_cross_checks, gres_cross_checks, host_cross_checks, limit_cross_checks, node_cross_checks
+from .configured_cluster import ConfiguredCluster, Finding, Host
 
 Rule = Callable[[ConfiguredCluster], Iterator[Finding]]
 

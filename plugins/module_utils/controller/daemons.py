@@ -15,59 +15,28 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import CLEARED, serving
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    Configuration,
-    ConfigurationChange,
-    read,
-    value_text,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import SLURMCTLD, SLURMDBD
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import (
-    HEAD,
-    JOB_STATE,
-    PACKAGE_SOURCE,
-    protocol_of_state,
-    reads,
-    release_of_protocol,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import (
-    database_release,
-    parts,
-    tables_release,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import succession
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import (
-    TRAITS,
-    JobPlacement,
-    Step,
-    parts_daemons,
-    removed_nodes,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conversion import COLUMNS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.drift import differences, in_force
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import account, this_host
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import (
-    address_of,
-    connection_error,
-    is_served,
-    listener,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import StateDirectoryError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.trial_start import (
-    TrialError,
-    errors_in,
-    short_name,
-    start_on_trial,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.journal import read_journal_end
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.load_times import write_load_time
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.log_files import log_size, read_log
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+
+from ..client.scontrol import CLEARED, serving
+from ..client.slurm_commands import CommandError, output, run
+from ..configuration.conf_file import Configuration, ConfigurationChange, read, value_text
+from ..configuration.ports import SLURMCTLD, SLURMDBD
+from ..configuration.release_order import HEAD, JOB_STATE, PACKAGE_SOURCE, protocol_of_state, reads, release_of_protocol
+from ..configuration.upgrade import database_release, parts, tables_release
+from ..host.files import File, write
+from ..host.journal import read_journal_end
+from ..host.load_times import write_load_time
+from ..host.log_files import log_size, read_log
+from ..language.errors import CollectionError
+from ..language.hostlist import expand, fold
+from . import succession
+from .change_plan import TRAITS, JobPlacement, Step, parts_daemons, removed_nodes
+from .configured_cluster import Host
+from .conversion import COLUMNS
+from .drift import differences, in_force
+from .host import account, this_host
+from .sockets import address_of, connection_error, is_served, listener
+from .state_save_location import StateDirectoryError
+from .trial_start import TrialError, errors_in, short_name, start_on_trial
 
 # States of a node that cannot have jobs (slurm.conf(5) and sinfo(1)); one that does not answer has a star.
 LOST = re.compile(r"down|unknown|inval|fail|.*\*$")

@@ -23,12 +23,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    Configuration,
-    ConfigurationChange,
-    Pairs,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import (
+from ..configuration.conf_file import Configuration, ConfigurationChange, Pairs
+from ..configuration.meaning import (
     ALL_MEMORY,
     NOTHING,
     by_key,
@@ -38,12 +34,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.mea
     number_in,
     patch_release_of,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import (
-    functions,
-    members,
-    names_in,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.display import (
+from ..configuration.node_sets import functions, members, names_in
+from ..configuration.parameter_tables.display import (
     IF_NOT_SAID,
     IF_NOT_SHOWN,
     NOT_COMPARED,
@@ -52,12 +44,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     SHOWN_AS,
     SHOWN_TOGETHER,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import LIMITS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
-    FILES,
-    find,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..configuration.parameter_values import LIMITS
+from ..configuration.parameters import FILES, find
+from ..language.hostlist import expand, fold
 
 Wanted = Mapping[str, str]
 """The settings of a file, by key in lower case."""

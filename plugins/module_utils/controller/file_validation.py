@@ -13,18 +13,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    KEY_VALUE,
-    NAMED_LINES,
-    lines,
-    table_of,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import cross_checks
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import ConfigError, Daemon
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.slurm_parser import library_of, secret_problem
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import write_new
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
+
+from ..configuration import parameters
+from ..configuration.conf_file import KEY_VALUE, NAMED_LINES, lines, table_of
+from ..host.files import write_new
+from ..host.script_checks import content_of
+from . import cross_checks
+from .daemons import ConfigError, Daemon
+from .slurm_parser import library_of, secret_problem
 
 RUN = "/run/gpucluster-slurm"
 PATH = "/usr/sbin:/usr/bin"

@@ -9,23 +9,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.generic_resources import (
-    Gres,
-    gres_of_lines,
-    gres_of_node,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import releases
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import (
-    IGNORED,
-    REFUSED,
-    SHARED_GRES,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import (
-    ConfiguredCluster,
-    Finding,
-    suggest,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..configuration.generic_resources import Gres, gres_of_lines, gres_of_node
+from ..configuration.parameter_tables import releases
+from ..configuration.parameters import IGNORED, REFUSED, SHARED_GRES
+from ..language.hostlist import expand, fold
+from .configured_cluster import ConfiguredCluster, Finding, suggest
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,10 @@ import time
 from collections.abc import Iterable
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import (
-    StateDirectoryError,
-    as_user,
-)
+
+from ..client.slurm_commands import run
+from .configured_cluster import Host
+from .state_save_location import StateDirectoryError, as_user
 
 HOSTS = "/etc/hosts"
 # How many names are resolved at once, and for how many seconds; those without an answer by then are not checked.

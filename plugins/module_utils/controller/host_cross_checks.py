@@ -8,26 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import releases
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import (
-    NONE_IN_ANY_CASE,
-    PLUGINS,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import (
-    without_version,
-    words,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import FILES, REFUSED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import (
-    ConfiguredCluster,
-    Finding,
-    suggest,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import (
-    ScriptError,
-    check_script,
-    content_of,
-)
+from ..configuration.parameter_tables import releases
+from ..configuration.parameter_tables.choices import NONE_IN_ANY_CASE, PLUGINS
+from ..configuration.parameter_values import without_version, words
+from ..configuration.parameters import FILES, REFUSED
+from ..host.script_checks import ScriptError, check_script, content_of
+from .configured_cluster import ConfiguredCluster, Finding, suggest
 
 # -- users -----------------------------------------------------------------------------------------------------------
 

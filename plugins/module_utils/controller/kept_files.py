@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import read
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import removed_hosts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import FAILED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
+from ..configuration.conf_file import read
+from ..host.files import File, write
+from ..host.script_checks import content_of
+from . import removed_hosts
+from .daemons import FAILED
+from .host import text
 
 KEPT = "/var/lib/gpucluster-slurm"
 GOOD = f"{KEPT}/good"

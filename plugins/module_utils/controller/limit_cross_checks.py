@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import is_yes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.times import LEAST
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_values import whole_number
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import FILES, IGNORED, REFUSED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import (
-    ConfiguredCluster,
-    Finding,
-    suggest,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..configuration.meaning import is_yes
+from ..configuration.parameter_tables.times import LEAST
+from ..configuration.parameter_values import whole_number
+from ..configuration.parameters import FILES, IGNORED, REFUSED
+from ..language.hostlist import fold
+from .configured_cluster import ConfiguredCluster, Finding, suggest
 
 # -- accounting ------------------------------------------------------------------------------------------------------
 

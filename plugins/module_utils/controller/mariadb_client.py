@@ -13,8 +13,8 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ..client.slurm_commands import run
+from ..language.errors import CollectionError
 
 LOCAL = "localhost"
 """The host from which slurmdbd's user comes: the socket."""

@@ -10,16 +10,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import is_yes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.node_sets import functions, members
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables import releases
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import FILES, IGNORED, REFUSED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import (
-    ConfiguredCluster,
-    Finding,
-    suggest,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..configuration.meaning import is_yes
+from ..configuration.node_sets import functions, members
+from ..configuration.parameter_tables import releases
+from ..configuration.parameters import FILES, IGNORED, REFUSED
+from ..language.hostlist import expand, fold
+from .configured_cluster import ConfiguredCluster, Finding, suggest
 
 
 def check_repeated_lines(cluster: ConfiguredCluster) -> Iterator[Finding]:

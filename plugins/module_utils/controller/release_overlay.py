@@ -14,8 +14,8 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ..client.slurm_commands import run
+from ..language.errors import CollectionError
 
 CLONE_NEWNS = 0x00020000  # linux/sched.h; os.unshare came with Python 3.12
 

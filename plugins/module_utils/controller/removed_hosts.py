@@ -13,10 +13,10 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.host import text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, read_record, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..host.files import File, read_record, write
+from ..language.hostlist import fold
+from .host import text
+from .sockets import connection_error
 
 HOSTS = "/var/lib/gpucluster-slurm/hosts"
 """The names of all hosts that the cluster has had."""

@@ -18,13 +18,9 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    ConfigurationError,
-    lines,
-    value_text,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
+from ..client.slurm_commands import run
+from ..configuration.conf_file import ConfigurationError, lines, value_text
+from ..host.files import File, write
 
 _STRING = 1  # S_P_STRING of slurm_parser_enum_t (src/common/parse_config.h), the same in all releases
 _FAILED = 1

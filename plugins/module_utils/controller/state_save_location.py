@@ -17,14 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import named_in_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import mounts as all_mounts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
-    TimeoutCallError,
-    call_with_timeout,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..host.files import named_in_errors
+from ..host.mounts.mountinfo import mounts as all_mounts
+from ..host.timeout_call import TimeoutCallError, call_with_timeout
+from ..language.errors import CollectionError
+from ..language.hostlist import fold
 
 KEY = "slurm_conf.StateSaveLocation"
 

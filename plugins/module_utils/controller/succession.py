@@ -16,10 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import (
-    StateDirectoryError,
-    as_user,
-)
+from .state_save_location import StateDirectoryError, as_user
 
 HEARTBEAT = "heartbeat"
 """The file of StateSaveLocation that the serving slurmctld writes every SlurmctldTimeout / 4 seconds, 30 at most."""

@@ -16,13 +16,9 @@ import socket
 import subprocess
 from collections.abc import Sequence
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
-    lines,
-    table_of,
-    value_text,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import write_new
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ..configuration.conf_file import lines, table_of, value_text
+from ..host.files import write_new
+from ..language.errors import CollectionError
 
 # Seconds in which slurmctld starts or refuses the files.
 TIMEOUT = 60

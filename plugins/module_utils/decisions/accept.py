@@ -19,8 +19,8 @@ try:
 except ImportError:  # on a host, which does not decide
     yaml = None  # type: ignore[assignment]
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import runs, tasks
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseline import (
+from ..acceptance import runs, tasks
+from ..acceptance.baseline import (
     BaselineEntry,
     Conditions,
     baseline_file,
@@ -30,25 +30,22 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.baseli
     trend,
     written,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS, Scope
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.judgement import Judgement, Options, judge
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import MeasuredValue
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.published import (
-    PublishedMachine,
-    published_floor,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import NodePlace, Output, Site, Task
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, is_there
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import tmp_fs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import JOB_DIR, KEPT_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import program, role_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import find_restrictions
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..acceptance.catalog import TESTS, Scope
+from ..acceptance.judgement import Judgement, Options, judge
+from ..acceptance.measurements import MeasuredValue
+from ..acceptance.published import PublishedMachine, published_floor
+from ..acceptance.tasks import NodePlace, Output, Site, Task
+from ..client import drains
+from ..cluster.machine_types import gres_count, is_there
+from ..cluster.partitions import resolver
+from ..jobs.validation import find_restrictions
+from ..language.formatting import align_columns
+from ..language.hostlist import expand, fold
+from .cluster import tmp_fs
+from .paths import JOB_DIR, KEPT_DIR
+from .platforms import DISTRIBUTION_PACKAGES
+from .role_files import program, role_file
+from .run_host import RunHost
 
 REASON = 180
 """Characters of a drain's reason."""

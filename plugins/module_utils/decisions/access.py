@@ -13,20 +13,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.access_key import (
-    access_parts,
-    exempt_networks,
-    known_hosts,
-    login_limits,
-    trusted_hosts,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import cluster_members, source
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR, SCRIPTS_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import (
-    DISTRIBUTION_PACKAGES,
-    PENALISING,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.access_key import access_parts, exempt_networks, known_hosts, login_limits, trusted_hosts
+from .cluster import cluster_members, source
+from .paths import KEPT_DIR, SCRIPTS_DIR
+from .platforms import DISTRIBUTION_PACKAGES, PENALISING
+from .run_host import RunHost
 
 PATHS: Mapping[str, str] = {
     "known_hosts": "/etc/ssh/ssh_known_hosts2",

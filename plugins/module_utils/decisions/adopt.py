@@ -12,26 +12,13 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption import survey
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.sources import (
-    configuration_of,
-    source_lines,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, slurm_health
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.new_cluster import (
-    inventory_hosts,
-    known,
-    list_next_commands,
-    schema,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
-    CONF_DIR,
-    HEALTH_PROGRAM,
-    KEPT_DIR,
-    SCRIPTS_DIR,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import hosts_marker
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..adoption import survey
+from ..configuration.sources import configuration_of, source_lines
+from . import defaults, slurm_health
+from .new_cluster import inventory_hosts, known, list_next_commands, schema
+from .paths import CONF_DIR, HEALTH_PROGRAM, KEPT_DIR, SCRIPTS_DIR
+from .preparation import hosts_marker
+from .run_host import RunHost
 
 OPTIONS = ("adopt_dir", "adopt_controller", "adopt_conf")
 

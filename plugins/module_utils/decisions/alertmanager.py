@@ -12,9 +12,9 @@ try:
 except ImportError:  # The control host has it; a host that lacks it only stores this file.
     yaml = None  # type: ignore[assignment]
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..language.formatting import shown
+from .packages import MANAGED
+from .role_files import role_file
 
 KEY = "slurm_monitoring.receivers"
 

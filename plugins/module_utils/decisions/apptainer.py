@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import containers
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import APPTAINER_SOURCE
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import plain_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
+from ..formats.characters import one_line
+from . import containers
+from .paths import APPTAINER_SOURCE
+from .role_files import plain_file
+from .run_host import RunHost
 
 LAST_USER_ID = 65534
 """Ids have 32 bits, each user has 65536 of them, and the last one means "no id"."""

@@ -10,18 +10,14 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.control_files import archive
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import secrets
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    is_controller,
-    source,
-    state_directory,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import stripped_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.control_files import archive
+from . import secrets
+from .cluster import is_controller, source, state_directory
+from .packages import MANAGED
+from .paths import LIB_DIR
+from .platforms import DISTRIBUTION_PACKAGES
+from .role_files import stripped_file
+from .run_host import RunHost
 
 DIRECTORY = "/etc/gpucluster-slurm/backup"
 PROGRAM = "/usr/local/sbin/slurm-backup"

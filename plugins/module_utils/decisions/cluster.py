@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.environment import ENVIRONMENT, KEPT
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS, ClusterKey, hosts_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import VARIABLES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import storage_plans
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES, PackageSource
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..client.environment import ENVIRONMENT, KEPT
+from ..cluster.keys import SERVERS, ClusterKey, hosts_in
+from ..cluster.schema import VARIABLES
+from ..cluster.storage_key import storage_plans
+from .paths import LIB_DIR
+from .platforms import SOURCES, PackageSource
+from .run_host import RunHost
 
 SRUN_PORTS = "60001-63000"
 """The ports on which srun listens. Without a range, a firewall between the hosts could not have a rule for them.

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ..language.hostlist import expand
+from ..language.spelling import nearest
+from .run_host import RunHost
 
 PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
 

@@ -10,33 +10,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import files_version
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import release_order
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    access,
-    hardware,
-    image,
-    metrics_server,
-    munge,
-    platform,
-    secrets,
-    slurm_health,
-    slurmctld,
-    slurmd,
-    stages,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    serving_controller,
-    state_directory,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.questions import asked_controllers
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.hosts_of_others import cluster_objections
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.state_version import newer_state_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import directory_hosts
+from ..cluster.package_source import files_version
+from ..configuration.release_order import release_order
+from ..facts.hosts_of_others import cluster_objections
+from ..facts.state_version import newer_state_lines
+from ..language.formatting import short
+from ..language.hostlist import expand, fold
+from ..people.directory import directory_hosts
+from . import access, hardware, image, metrics_server, munge, platform, secrets, slurm_health, slurmctld, slurmd, stages
+from .cluster import serving_controller, state_directory
+from .paths import KEPT_CONF
+from .questions import asked_controllers
+from .run_host import RunHost
 
 MOST_SECONDS = 30
 """Clocks of the hosts differ by less. munge refuses credentials between clocks that differ by 300 s."""

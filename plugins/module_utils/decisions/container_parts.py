@@ -5,12 +5,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
-    CONF_DIR,
-    ENROOT_PROLOG,
-    PYXIS_PLUGIN,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from .paths import CONF_DIR, ENROOT_PROLOG, PYXIS_PLUGIN
+from .run_host import RunHost
 
 PARTS = {"enroot": ENROOT_PROLOG, "pyxis": PYXIS_PLUGIN}
 

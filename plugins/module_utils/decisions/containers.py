@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from . import image
+from .run_host import RunHost
 
 
 def kernel_objections(host: RunHost) -> list[str]:

@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from .run_host import RunHost
 
 
 def options_digest(options: Any) -> str:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.gpu_defaults import billing_weights
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import node_parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import Release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.gpu_defaults import billing_weights
+from ..cluster.render import node_parameters
+from .platforms import Release
+from .run_host import RunHost
 
 SET = "set"
 """The value stands in the file unless the site has its own value."""

@@ -8,19 +8,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import minutes_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameters import runs_all_scripts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint, token_keys
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import scratch, state_directory
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
-    Condition,
-    Follows,
-    Target,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MAIL_PROGRAM
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_accounting import has_policy, preempts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..cluster.machine_types import gres_kinds
+from ..configuration.meaning import minutes_in
+from ..configuration.parameters import runs_all_scripts
+from ..language.hostlist import expand
+from . import metrics_endpoint, token_keys
+from .cluster import scratch, state_directory
+from .default_records import Condition, Follows, Target
+from .paths import MAIL_PROGRAM
+from .slurm_accounting import has_policy, preempts
 
 
 def site_value(target: Target, key: str, default: Any = None) -> Any:

@@ -13,30 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import default_values as when
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics_endpoint
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import SRUN_PORTS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
-    ALWAYS,
-    FIRST,
-    LAST,
-    OPTION,
-    PARTITION,
-    SET,
-    Condition,
-    Default,
-    Follows,
-    Target,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
-    ENROOT_EPILOG,
-    ENROOT_PROLOG,
-    HEALTH_PROGRAM,
-    LIB_DIR,
-    LOG_DIR,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import NEWEST, RELEASES, Release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from . import default_values as when
+from . import metrics_endpoint
+from .cluster import SRUN_PORTS
+from .default_records import ALWAYS, FIRST, LAST, OPTION, PARTITION, SET, Condition, Default, Follows, Target
+from .paths import ENROOT_EPILOG, ENROOT_PROLOG, HEALTH_PROGRAM, LIB_DIR, LOG_DIR
+from .platforms import NEWEST, RELEASES, Release
+from .run_host import RunHost
 
 SLURM = "slurm.conf"
 CGROUP = "cgroup.conf"

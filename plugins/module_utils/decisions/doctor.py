@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import updates
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import diagnosis
+from ..doctor import diagnosis
+from . import updates
+from .run_host import RunHost
 
 
 def is_controller(host: RunHost) -> bool:

@@ -10,19 +10,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
-    ENROOT_EPILOG,
-    ENROOT_PROLOG,
-    SCRIPTS_DIR,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import (
-    plain_file,
-    program,
-    role_file,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ..formats.characters import one_line
+from ..language.spelling import nearest
+from .paths import ENROOT_EPILOG, ENROOT_PROLOG, SCRIPTS_DIR
+from .role_files import plain_file, program, role_file
+from .run_host import RunHost
 
 SETTINGS = (
     "ENROOT_ALLOW_HTTP",

@@ -9,15 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    SRUN_PORTS,
-    cluster_members,
-    port_variables,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import stripped_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.firewall_plans import firewall_plans
+from .cluster import SRUN_PORTS, cluster_members, port_variables
+from .platforms import DISTRIBUTION_PACKAGES
+from .role_files import stripped_file
+from .run_host import RunHost
 
 RULES, UNIT = "rules.nft.j2", "firewall.service.j2"
 

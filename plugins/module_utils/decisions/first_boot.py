@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import protocol_of_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import takes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import conf_servers
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import RELEASES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_client import wants_sackd
+from ..configuration.release_order import protocol_of_release
+from ..configuration.upgrade import takes
+from .cluster import conf_servers
+from .platforms import RELEASES
+from .role_files import role_file
+from .run_host import RunHost
+from .slurm_client import wants_sackd
 
 ROLE = "first_boot"
 MARK = "# Managed by gpucluster.slurm (role first_boot): changes here are overwritten."

@@ -9,17 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import NEWEST_GENERATION
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
-    OPTION,
-    PARTITION,
-    Default,
-    Follows,
-    Target,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.keys import NEWEST_GENERATION
+from ..configuration.conf_file import value_text
+from . import defaults
+from .default_records import OPTION, PARTITION, Default, Follows, Target
+from .run_host import RunHost
 
 
 def shown_lines(host: RunHost) -> list[str]:

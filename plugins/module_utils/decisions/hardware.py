@@ -9,21 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import (
-    ProgramError,
-    program_errors,
-    programs,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import serving_controller, tmp_fs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import (
-    MachineDifference,
-    find_differences,
-)
+from ..cluster.programs import ProgramError, program_errors, programs
+from ..language.hostlist import expand, fold
+from ..nodes.discovery import discover
+from ..nodes.registration import MachineDifference, find_differences
+from .cluster import serving_controller, tmp_fs
+from .paths import KEPT_CONF
+from .run_host import RunHost
+from .scripts import site_scripts
 
 WITH_PROGRAMS = ("slurm_compute", "slurm_controller", "slurm_login")
 """Groups of hosts on which Slurm runs programs of slurm.conf."""

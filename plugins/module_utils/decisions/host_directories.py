@@ -11,25 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.chosen_directories import chosen_directories
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    is_controller,
-    profile,
-    service_ids,
-    slurm_user,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
-    CONF_DIR,
-    JOB_DIR,
-    KEPT_DIR,
-    LIB_DIR,
-    LOG_DIR,
-    PYXIS_DIR,
-    SCRIPTS_DIR,
-    UPGRADE_DIR,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
+from ..cluster.chosen_directories import chosen_directories
+from ..formats.package_names import INSTALLED
+from .cluster import is_controller, profile, service_ids, slurm_user
+from .paths import CONF_DIR, JOB_DIR, KEPT_DIR, LIB_DIR, LOG_DIR, PYXIS_DIR, SCRIPTS_DIR, UPGRADE_DIR
+from .run_host import RunHost
 
 Directory = dict[str, Any]
 """An entry: path, owner, mode (0755 without one). With `make: false` only programs make it, when they need it; others

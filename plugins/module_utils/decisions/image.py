@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import SERVERS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line, firewall, storage
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import hosts_of_key
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import plain_file, program
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.keys import SERVERS
+from . import command_line, firewall, storage
+from .cluster import hosts_of_key
+from .role_files import plain_file, program
+from .run_host import RunHost
 
 MODULE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "nvidia_driver": {"start": False},

@@ -5,13 +5,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import (
-    plain_file,
-    program,
-    role_file,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from .paths import SCRIPTS_DIR
+from .role_files import plain_file, program, role_file
+from .run_host import RunHost
 
 
 def files(host: RunHost) -> list[dict[str, str]]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from . import image
+from .run_host import RunHost
 
 TABLE: tuple[tuple[int, dict[str, int]], ...] = (
     (

@@ -11,16 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    backup,
-    metrics_endpoint,
-    munge,
-    registry,
-    token_keys,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import backup_hosts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import CONF_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from . import backup, metrics_endpoint, munge, registry, token_keys
+from .cluster import backup_hosts
+from .paths import CONF_DIR
+from .run_host import RunHost
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import secrets
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    serves,
-    slurm_user,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF, MAIL_PROGRAM
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from . import secrets
+from .cluster import serves, slurm_user
+from .paths import KEPT_CONF, MAIL_PROGRAM
+from .run_host import RunHost
 
 SETTINGS = "/etc/gpucluster-slurm/mail/msmtprc"
 PASSWORD = "/etc/gpucluster-slurm/mail/password"

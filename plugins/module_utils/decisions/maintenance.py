@@ -12,18 +12,18 @@ from datetime import datetime, timezone
 from shlex import quote
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import name_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import hosts_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile, slurm_user
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.mail import SETTINGS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, short, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.mails import nodes_for_people
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import NAME, minutes, moment
+from ..accounting.limits import name_of
+from ..cluster.keys import hosts_in
+from ..language.errors import CollectionError
+from ..language.formatting import limited, short, shown
+from ..language.hostlist import expand, fold
+from ..language.spelling import nearest
+from ..maintenance.mails import nodes_for_people
+from ..maintenance.window import NAME, minutes, moment
+from .cluster import profile, slurm_user
+from .mail import SETTINGS
+from .paths import KEPT_DIR
+from .run_host import RunHost
 
 MESSAGE_FILE = "/etc/update-motd.d/60-gpucluster-maintenance"
 """A script that pam_motd of Debian and Ubuntu runs at each login.

@@ -9,15 +9,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
-    is_unchanged,
-    options_digest,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import MARIADB_SOCKET
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
+from ..formats.written import written
+from . import defaults
+from .daemon_records import is_unchanged, options_digest
+from .paths import MARIADB_SOCKET
+from .platform import has_package
+from .run_host import RunHost
 
 FILE = f"/etc/mysql/mariadb.conf.d/{defaults.MARIADB}"
 """MariaDB reads the files of this directory in the order of their names, and the last value wins."""

@@ -13,39 +13,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import hosts_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_names, machine_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import NODE_EXPORTER, PROMETHEUS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    default_values,
-    defaults,
-    image,
-    key_ages,
-    metrics_endpoint,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    backup_hosts,
-    is_controller,
-    state_directory,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source as package_source
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import (
-    DISTRIBUTION_PACKAGES,
-    NEWEST,
-    RELEASES,
-    SOURCES,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import stripped_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchanged_hosts import (
-    common_text,
-    record_digest,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
+from ..cluster.keys import hosts_in
+from ..cluster.machine_types import gres_names, machine_of
+from ..cluster.render import host_addresses
+from ..configuration.ports import NODE_EXPORTER, PROMETHEUS
+from ..formats.package_names import INSTALLED
+from ..language.hostlist import expand
+from . import default_values, defaults, image, key_ages, metrics_endpoint
+from .cluster import backup_hosts, is_controller, state_directory
+from .cluster import source as package_source
+from .packages import MANAGED
+from .platform import has_package
+from .platforms import DISTRIBUTION_PACKAGES, NEWEST, RELEASES, SOURCES
+from .role_files import stripped_file
+from .run_host import RunHost
+from .unchanged_hosts import common_text, record_digest
 
 ROLE = "slurm_metrics"
 UNITS = "/etc/systemd/system"

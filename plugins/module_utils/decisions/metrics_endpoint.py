@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import token_keys
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    is_controller,
-    serving_controller,
-    slurm_user,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import slurm_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import NEWEST, RELEASES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from . import token_keys
+from .cluster import is_controller, serving_controller, slurm_user
+from .platform import slurm_release
+from .platforms import NEWEST, RELEASES
+from .run_host import RunHost
 
 Source = Literal["program", "pages", "pages with tokens"]
 

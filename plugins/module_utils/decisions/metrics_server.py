@@ -18,24 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import (
-    ALERTMANAGER,
-    NODE_EXPORTER,
-    PROMETHEUS,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    alertmanager,
-    metrics,
-    metrics_endpoint,
-    rest,
-    secrets,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    SLURMCTLD_PORT,
-    is_controller,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import options_digest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.metrics import (
+from ..configuration.ports import ALERTMANAGER, NODE_EXPORTER, PROMETHEUS
+from ..formats.package_names import INSTALLED
+from . import alertmanager, metrics, metrics_endpoint, rest, secrets
+from .cluster import SLURMCTLD_PORT, is_controller
+from .daemon_records import options_digest
+from .metrics import (
     EXPORTER,
     EXPORTER_SETTINGS,
     LINES_TIMER,
@@ -60,11 +48,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.metrics
     timer_files,
     wanted_packages,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import configured_plugins
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import ROLES, role_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
+from .packages import MANAGED
+from .platform import configured_plugins
+from .role_files import ROLES, role_file
+from .run_host import RunHost
 
 DIRECTORY = "/etc/gpucluster-slurm/prometheus"
 CONFIGURATION = f"{DIRECTORY}/prometheus.yml"

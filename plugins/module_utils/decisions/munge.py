@@ -12,14 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image, secrets
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    serves,
-    serving_controller,
-    state_mark,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from . import image, secrets
+from .cluster import serves, serving_controller, state_mark
+from .platforms import DISTRIBUTION_PACKAGES
+from .run_host import RunHost
 
 ENCODE = ["munge", "--no-input", "--ttl=120", "--restrict-uid=0"]
 """The command that makes a credential."""

@@ -13,11 +13,11 @@ import os
 import re
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTIONS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import ROLES, role_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes import first_cluster_file
+from ..language.hostlist import fold
+from ..nodes import first_cluster_file
+from .platforms import DISTRIBUTIONS
+from .role_files import ROLES, role_file
+from .run_host import RunHost
 
 RESULTS = (
     "ansible_host",

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import EXPORTS, NFS_CONF_FILE, SERVER
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.storage import own_plan
+from ..cluster.storage_key import EXPORTS, NFS_CONF_FILE, SERVER
+from .platform import has_package
+from .run_host import RunHost
+from .storage import own_plan
 
 
 def settings(host: RunHost) -> list[dict[str, str]]:

@@ -16,16 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import hosts_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import VAULT
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.public_files import (
-    option_errors,
-    public_content,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
+from ..cluster.keys import hosts_in
+from ..cluster.named_files import VAULT
+from ..cluster.render import host_addresses
+from ..formats.package_names import INSTALLED
+from .packages import MANAGED
+from .public_files import option_errors, public_content
+from .run_host import RunHost
 
 GROUP = "www-data"
 """The group of nginx."""

@@ -9,12 +9,12 @@ would be lost.
 
 from __future__ import annotations
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.local_files import node_file_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import serving_controller
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import slurm_version
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_files import files
+from ..adoption.local_files import node_file_errors
+from .cluster import serving_controller
+from .paths import KEPT_DIR
+from .platform import slurm_version
+from .run_host import RunHost
+from .slurm_files import files
 
 
 def files_of_controller(_host: RunHost) -> list[str]:

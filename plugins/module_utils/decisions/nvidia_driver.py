@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.drains import DRIVER
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import NVIDIA_FILES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import plain_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.driver_platforms import driver_platforms
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..client.drains import DRIVER
+from ..cluster.render import host_addresses
+from ..formats.written import written
+from ..gpu.nvidia.driver_platforms import driver_platforms
+from ..language.hostlist import expand, fold
+from . import image
+from .paths import NVIDIA_FILES
+from .role_files import plain_file
+from .run_host import RunHost
 
 MODULES_FILE, OPTIONS_FILE = NVIDIA_FILES
 

@@ -8,16 +8,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.drains import MIG
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import mig_gres
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import (
-    COLLECTION,
-    plain_file,
-    program,
-    role_file,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..client.drains import MIG
+from ..cluster.render import mig_gres
+from .paths import SCRIPTS_DIR
+from .role_files import COLLECTION, plain_file, program, role_file
+from .run_host import RunHost
 
 MARK = "# Managed by gpucluster.slurm (role nvidia_mig): changes here are overwritten."
 

@@ -11,16 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import package_entries
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LOG_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import (
-    expected_release,
-    has_repository,
-    packages_version,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.public_files import public_content
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.package_source import package_entries
+from .cluster import source
+from .paths import LOG_DIR
+from .platform import expected_release, has_repository, packages_version
+from .public_files import public_content
+from .run_host import RunHost
 
 MANAGED = "# Managed by gpucluster.slurm: changes here are overwritten."
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import directory_differences, lowered
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.messages import host_lines
+from ..people.directory import directory_differences, lowered
+from ..people.messages import host_lines
+from .run_host import RunHost
 
 WAY_OUT = "Nothing was changed. Correct the plan (users and groups), or the accounts on these hosts."
 DIRECTORY_WAY_OUT = (

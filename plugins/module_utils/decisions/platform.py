@@ -11,18 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import files_version
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import is_controller, source
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import UPGRADE_MARK
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import (
-    DISTRIBUTIONS,
-    NEWEST,
-    PLUGINS_OF_PACKAGES,
-    RELEASES,
-    SOURCES,
-    Release,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.package_source import files_version
+from .cluster import is_controller, source
+from .paths import UPGRADE_MARK
+from .platforms import DISTRIBUTIONS, NEWEST, PLUGINS_OF_PACKAGES, RELEASES, SOURCES, Release
+from .run_host import RunHost
 
 
 def has_files(host: RunHost) -> bool:

@@ -9,50 +9,26 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import deprecated_names
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_key import firewall_warning
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import script_warnings
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, SERVERS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import model_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import named_file_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import package_entries
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import script_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
-    gres_lines,
-    node_lines,
-    partition_lines,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.storage_key import storage_warning
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    alertmanager,
-    command_line,
-    image,
-    registry,
-    report,
-    rest,
-    secret_checks,
-    slurm_accounting,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    GROUP_ROLES,
-    SRUN_PORTS,
-    backup_hosts,
-    cluster_members,
-    hosts_of_key,
-    port_variables,
-    source,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.scripts import site_scripts, text_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_conf_values import (
-    refused_defaults,
-    untracked_limit_errors,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.messages import host_lines
+from ..cluster import deprecated_names
+from ..cluster.argument_specs import argument_errors
+from ..cluster.firewall_key import firewall_warning
+from ..cluster.job_scripts import script_warnings
+from ..cluster.keys import KEYS, SERVERS
+from ..cluster.model import model_errors
+from ..cluster.named_files import named_file_errors
+from ..cluster.package_source import package_entries
+from ..cluster.programs import script_errors
+from ..cluster.render import gres_lines, node_lines, partition_lines
+from ..cluster.storage_key import storage_warning
+from ..configuration.spank import plugstack_lines
+from ..language.hostlist import expand, fold
+from ..people.messages import host_lines
+from . import alertmanager, command_line, image, registry, report, rest, secret_checks, slurm_accounting
+from .cluster import GROUP_ROLES, SRUN_PORTS, backup_hosts, cluster_members, hosts_of_key, port_variables, source
+from .platform import has_files
+from .run_host import RunHost
+from .scripts import site_scripts, text_errors
+from .slurm_conf_values import refused_defaults, untracked_limit_errors
 
 ROLES: Mapping[str, str] = {
     "base": "slurm_cluster",

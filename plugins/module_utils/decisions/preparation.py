@@ -8,31 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    access,
-    firewall,
-    host_directories,
-    image,
-    kernel,
-    metrics,
-    nginx,
-    rest,
-    upkeep,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    GROUP_ROLES,
-    backup_hosts,
-    is_controller,
-    service_ids,
-    source,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import Installation, installation
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import plugins
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.shared import digest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_client import wants_sackd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import state_version
+from ..facts import state_version
+from . import access, firewall, host_directories, image, kernel, metrics, nginx, rest, upkeep
+from .cluster import GROUP_ROLES, backup_hosts, is_controller, service_ids, source
+from .packages import Installation, installation
+from .platform import plugins
+from .platforms import DISTRIBUTION_PACKAGES
+from .run_host import RunHost
+from .shared import digest
+from .slurm_client import wants_sackd
 
 USERS_FILE = "/etc/sysusers.d/gpucluster-slurm.conf"
 DIRECTORIES_FILE = "/etc/tmpfiles.d/gpucluster-slurm.conf"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import content_error, file_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.named_files import content_error, file_error
+from .run_host import RunHost
 
 
 def option_errors(host: RunHost, role: str, name: str, kind: str) -> Iterator[str]:

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile, serving_controller
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import JOB_DIR, PYXIS_DIR, PYXIS_PLUGIN
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import platform, slurm_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import plain_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import container_jobs
+from ..configuration.spank import plugstack_lines
+from ..jobs.validation import container_jobs
+from .cluster import profile, serving_controller
+from .packages import MANAGED
+from .paths import JOB_DIR, PYXIS_DIR, PYXIS_PLUGIN
+from .platform import platform, slurm_release
+from .role_files import plain_file
+from .run_host import RunHost
 
 OPTION = "--container-image"
 """The option of srun that the plugin adds."""

@@ -8,36 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.programs import programs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    access,
-    host_directories,
-    image,
-    kernel,
-    metrics_server,
-    munge,
-    nginx,
-    preparation,
-    report,
-    rest,
-    upkeep,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    id_variables,
-    is_controller,
-    service_ids,
-    source,
-    state_directory,
-    state_mark,
-    tmp_fs,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import (
-    downloaded_files,
-    file_digests,
-    source_files,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
+from ..cluster.programs import programs
+from ..controller.succession import SERIAL
+from . import access, host_directories, image, kernel, metrics_server, munge, nginx, preparation, report, rest, upkeep
+from .cluster import id_variables, is_controller, service_ids, source, state_directory, state_mark, tmp_fs
+from .packages import downloaded_files, file_digests, source_files
+from .paths import (
     APPTAINER_SOURCE,
     CONF_DIR,
     ENROOT_EPILOG,
@@ -55,13 +31,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths i
     SLURMD_SETTINGS,
     UPGRADE_MARK,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import (
-    DISTRIBUTION_PACKAGES,
-    PLUGINS_OF_PACKAGES,
-    SOURCES,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from .platform import has_files
+from .platforms import DISTRIBUTION_PACKAGES, PLUGINS_OF_PACKAGES, SOURCES
+from .run_host import RunHost
 
 RECORDS = [
     "munge",

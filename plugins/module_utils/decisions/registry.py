@@ -8,19 +8,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nginx
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.public_files import (
-    option_errors,
-    public_content,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import program, stripped_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
+from ..cluster.render import host_addresses
+from ..formats.written import written
+from . import nginx
+from .packages import MANAGED
+from .paths import SCRIPTS_DIR
+from .platform import has_package
+from .platforms import DISTRIBUTION_PACKAGES
+from .public_files import option_errors, public_content
+from .role_files import program, stripped_file
+from .run_host import RunHost
 
 File = dict[str, str]
 """A file of the module slurm_service."""

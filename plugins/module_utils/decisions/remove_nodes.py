@@ -13,25 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    access,
-    metrics,
-    metrics_server,
-    preparation,
-    slurm_health,
-    slurmctld,
-    slurmd,
-    stages,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    is_controller,
-    serving_controller,
-    with_leaving,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import hosts_marker
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..language.hostlist import fold
+from . import access, metrics, metrics_server, preparation, slurm_health, slurmctld, slurmd, stages
+from .cluster import is_controller, serving_controller, with_leaving
+from .paths import SCRIPTS_DIR
+from .preparation import hosts_marker
+from .run_host import RunHost
 
 SERVICES = (
     "slurmd",

@@ -14,18 +14,18 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import ip_version
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import PROMETHEUS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nginx
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_DIR, SCRIPTS_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import ROLES, stripped_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import reason_table
+from ..cluster.render import host_addresses
+from ..cluster.schema import ip_version
+from ..configuration.ports import PROMETHEUS
+from ..doctor.causes import reason_table
+from . import nginx
+from .cluster import profile
+from .packages import MANAGED
+from .paths import KEPT_DIR, SCRIPTS_DIR
+from .platform import has_package
+from .platforms import DISTRIBUTION_PACKAGES
+from .role_files import ROLES, stripped_file
+from .run_host import RunHost
 
 File = dict[str, Any]
 """A file of the module slurm_service."""

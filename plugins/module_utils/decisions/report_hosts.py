@@ -14,25 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    accept,
-    comparison,
-    kernel,
-    preparation,
-    report,
-    slurmctld,
-    stages,
-    updates,
-    upkeep,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    backup_hosts,
-    serving_controller,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import stripped_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.shared import digest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..language.hostlist import fold
+from . import accept, comparison, kernel, preparation, report, slurmctld, stages, updates, upkeep
+from .cluster import backup_hosts, serving_controller
+from .role_files import stripped_file
+from .run_host import RunHost
+from .shared import digest
 
 Row = dict[str, Any]
 

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import host_addresses
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image, kernel, platform
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    id_variables,
-    is_controller,
-    slurm_user,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import LIB_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import BROKEN_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.render import host_addresses
+from . import image, kernel, platform
+from .cluster import id_variables, is_controller, slurm_user
+from .paths import LIB_DIR
+from .platforms import BROKEN_PACKAGES
+from .run_host import RunHost
 
 LEAST_MIB = 64
 """What must be free where a controller or the database writes."""

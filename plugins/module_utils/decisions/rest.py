@@ -9,19 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import metrics, nginx, secrets, token_keys
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    is_controller,
-    slurm_user,
-    source,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import CONF_DIR, SCRIPTS_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import configured_plugins, has_package
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import DISTRIBUTION_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import stripped_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
+from ..formats.package_names import INSTALLED
+from . import metrics, nginx, secrets, token_keys
+from .cluster import is_controller, slurm_user, source
+from .packages import MANAGED
+from .paths import CONF_DIR, SCRIPTS_DIR
+from .platform import configured_plugins, has_package
+from .platforms import DISTRIBUTION_PACKAGES
+from .role_files import stripped_file
+from .run_host import RunHost
 
 File = dict[str, Any]
 """A file of the module slurm_service."""

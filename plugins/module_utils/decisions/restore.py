@@ -15,15 +15,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import access_key
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import files_version
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import upgrade
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import PACKAGE_SOURCE
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import secrets, slurmd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.backup import PROGRAM
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import backup_hosts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..cluster import access_key
+from ..cluster.package_source import files_version
+from ..configuration import upgrade
+from ..configuration.release_order import PACKAGE_SOURCE
+from ..language.hostlist import expand, fold
+from . import secrets, slurmd
+from .backup import PROGRAM
+from .cluster import backup_hosts
+from .run_host import RunHost
 
 IDS_A_SECOND = 40
 """Job ids that no cluster uses in each second: by default slurmctld has at most 10,000 jobs (MaxJobCount), and each of

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import accept
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import APT_GET
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import validation_jobs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..jobs.validation import validation_jobs
+from ..language.hostlist import fold
+from . import accept
+from .packages import APT_GET
+from .paths import HEALTH_PROGRAM
+from .run_host import RunHost
 
 DRIVER = re.compile(r"(lib)?nvidia-(?!container)|libcuda|cuda-drivers|linux-modules-nvidia|xserver-xorg-video-nvidia")
 """Packages of NVIDIA's driver: its libraries and its kernel module have one version."""

@@ -11,18 +11,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import munge, secrets
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    conf_servers,
-    is_controller,
-    serving_controller,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.comparison import runs_slurmctld
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited, shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ..language.formatting import limited, shown
+from ..language.hostlist import fold
+from ..language.spelling import nearest
+from . import munge, secrets
+from .cluster import conf_servers, is_controller, serving_controller
+from .comparison import runs_slurmctld
+from .role_files import role_file
+from .run_host import RunHost
 
 PARTS = ("munge", "jwt", "database", "registry", "backup")
 """The secrets that can be changed, in the order in which a run changes them."""

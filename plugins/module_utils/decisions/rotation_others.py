@@ -10,26 +10,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    backup,
-    metrics_endpoint,
-    rest,
-    rotation,
-    secrets,
-    slurmctld,
-    slurmdbd,
-    token_keys,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    backup_hosts,
-    is_controller,
-    serves,
-    serving_controller,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..language.formatting import shown
+from ..language.hostlist import fold
+from . import backup, metrics_endpoint, rest, rotation, secrets, slurmctld, slurmdbd, token_keys
+from .cluster import backup_hosts, is_controller, serves, serving_controller
+from .role_files import role_file
+from .run_host import RunHost
 
 LOCAL = ("", "localhost", "127.0.0.1", "::1")
 """Hosts of a database that role slurmdbd manages."""

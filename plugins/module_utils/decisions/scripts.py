@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import programs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.named_files import content_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster import programs
+from ..cluster.named_files import content_error
+from .paths import HEALTH_PROGRAM
+from .run_host import RunHost
 
 
 def site_scripts(host: RunHost) -> dict[str, str]:

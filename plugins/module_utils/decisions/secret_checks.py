@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    image,
-    metrics_endpoint,
-    secrets,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import password_errors
+from ..formats.written import password_errors
+from . import image, metrics_endpoint, secrets
+from .run_host import RunHost
 
 FORMS = {secrets.DATABASE: "slurm", secrets.MAIL: "line", secrets.BACKUP: "line"}
 """How the file of a host has a password."""

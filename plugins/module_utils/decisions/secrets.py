@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from .run_host import RunHost
 
 MUNGE = "munge.key"
 DATABASE = "slurmdbd_storage_pass"

@@ -9,27 +9,13 @@ import hashlib
 import json
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
-    autodetect_hosts,
-    host_addresses,
-    mig_gres,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    access,
-    firewall,
-    scripts,
-    slurm_health,
-    updates,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    all_storage_plans,
-    profile,
-    service_ids,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host_directories import created_at_boot
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import JOB_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.render import autodetect_hosts, host_addresses, mig_gres
+from . import access, firewall, scripts, slurm_health, updates
+from .cluster import all_storage_plans, profile, service_ids
+from .host_directories import created_at_boot
+from .paths import JOB_DIR
+from .platforms import SOURCES
+from .run_host import RunHost
 
 
 def digest(text: str) -> str:

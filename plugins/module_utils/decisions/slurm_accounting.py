@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.validation import validation_jobs
+from ..jobs.validation import validation_jobs
+from .cluster import profile
+from .run_host import RunHost
 
 POLICY = ("slurm_accounting_limits", "slurm_accounting_qos", "slurm_accounting_accounts", "slurm_accounting_users")
 

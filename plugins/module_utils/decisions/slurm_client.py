@@ -8,19 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import conf_servers, source
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
-    is_unchanged,
-    options_digest,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import CONF_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import (
-    has_package,
-    platform,
-    units_package,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from . import image
+from .cluster import conf_servers, source
+from .daemon_records import is_unchanged, options_digest
+from .paths import CONF_DIR
+from .platform import has_package, platform, units_package
+from .run_host import RunHost
 
 
 @dataclass(frozen=True)

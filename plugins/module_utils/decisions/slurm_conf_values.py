@@ -9,18 +9,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import untracked_limits
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.refusals import without_default_qos
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import NEWEST_GENERATION
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import (
-    host_addresses,
-    node_lines,
-    partition_lines,
-    slurm_conf,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import slurm_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..accounting.policy import untracked_limits
+from ..accounting.refusals import without_default_qos
+from ..cluster.keys import NEWEST_GENERATION
+from ..cluster.render import host_addresses, node_lines, partition_lines, slurm_conf
+from . import defaults
+from .platform import slurm_release
+from .run_host import RunHost
 
 
 def text(host: RunHost, release: str = "") -> str:

@@ -9,23 +9,13 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import gres_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as parameter_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import plugstack_lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    default_values,
-    defaults,
-    slurm_conf_values,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
-    CONF_DIR,
-    PYXIS_DIR,
-    PYXIS_PLUGIN,
-    PYXIS_PREVIOUS_LINE,
-    UPGRADE_DIR,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ..cluster.job_scripts import job_scripts
+from ..cluster.render import gres_lines
+from ..cluster.render import slurm_conf as parameter_lines
+from ..configuration.spank import plugstack_lines
+from . import default_values, defaults, slurm_conf_values
+from .paths import CONF_DIR, PYXIS_DIR, PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE, UPGRADE_DIR
+from .run_host import RunHost
 
 OF_CLIENTS = ("cli_filter.lua", "plugstack.conf", "slurm.conf", "topology.conf")
 """Files that hosts without slurmctld and sackd need (client_config_files in Slurm's src/slurmctld/proc_req.c)."""

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import tmp_fs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import HEALTH_PROGRAM, LIB_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.public_files import public_content
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchanged_hosts import (
-    changed_hosts,
-    record_digests,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
+from ..nodes.health import health_environment
+from .cluster import tmp_fs
+from .paths import HEALTH_PROGRAM, LIB_DIR
+from .public_files import public_content
+from .run_host import RunHost
+from .unchanged_hosts import changed_hosts, record_digests
 
 ROLE = Path(__file__).parents[3] / "roles/slurm_health"
 

@@ -12,27 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import controllers
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.package_source import (
-    files_version,
-    package_entries,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import (
-    converts_database,
-    parts,
-    upgrade_plan,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import rest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    is_controller,
-    serving_controller,
-    source,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import UPGRADE_DIR, UPGRADE_MARK
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.slurm_client import wants_sackd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..client.scontrol import controllers
+from ..cluster.package_source import files_version, package_entries
+from ..configuration.upgrade import converts_database, parts, upgrade_plan
+from ..controller.succession import SERIAL
+from ..language.hostlist import fold
+from . import rest
+from .cluster import is_controller, serving_controller, source
+from .paths import UPGRADE_DIR, UPGRADE_MARK
+from .run_host import RunHost
+from .slurm_client import wants_sackd
 
 USUAL_TIMEOUT = 300
 """Slurm's SlurmdTimeout, in seconds."""

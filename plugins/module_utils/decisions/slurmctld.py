@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import SERIAL
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+from ..controller.succession import SERIAL
+from ..formats.written import written
+from ..language.hostlist import expand, fold
+from . import (
     mail,
     metrics_endpoint,
     preparation,
@@ -25,27 +27,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
     slurm_files,
     state_directory,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    is_controller,
-    serves,
-    serving_controller,
-    source,
-    with_leaving,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
-    CONF_DIR,
-    KEPT_CONF,
-    KEPT_DIR,
-    KEPT_HOSTS,
-    KEPT_LIST,
-    KEPT_SLURMD,
-    LOG_DIR,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import has_package
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import PLUGINS_OF_PACKAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from .cluster import is_controller, serves, serving_controller, source, with_leaving
+from .paths import CONF_DIR, KEPT_CONF, KEPT_DIR, KEPT_HOSTS, KEPT_LIST, KEPT_SLURMD, LOG_DIR
+from .platform import has_package
+from .platforms import PLUGINS_OF_PACKAGES
+from .run_host import RunHost
 
 
 @dataclass(frozen=True)

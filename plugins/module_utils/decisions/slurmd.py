@@ -12,32 +12,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    conf_servers,
-    is_controller,
-    serving_controller,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
-    CONF_DIR,
-    KEPT_DIR,
-    KEPT_SLURMD,
-    SLURMD_SETTINGS,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import (
-    has_package,
-    missing_plugins,
-    plugins,
-    units_package,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preparation import packages_of_role
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchanged_hosts import (
-    changed_hosts,
-    common_text,
-    record_digest,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..language.hostlist import expand, fold
+from . import image
+from .cluster import conf_servers, is_controller, serving_controller
+from .paths import CONF_DIR, KEPT_DIR, KEPT_SLURMD, SLURMD_SETTINGS
+from .platform import has_package, missing_plugins, plugins, units_package
+from .preparation import packages_of_role
+from .run_host import RunHost
+from .unchanged_hosts import changed_hosts, common_text, record_digest
 
 CHANGING_GROUPS = ("slurm_needs_preparation", "slurm_needs_first_nodes", "slurm_needs_previous")
 """Groups of hosts on which an earlier stage of the run can have changed what slurmd reads at its start."""

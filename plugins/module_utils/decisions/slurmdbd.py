@@ -10,26 +10,15 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_in
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, rest, secrets
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import source
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import (
-    has_record,
-    is_unchanged,
-    options_digest,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
-    CONF_DIR,
-    UPGRADE_DIR,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platform import (
-    has_package,
-    packages_version,
-    platform,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written
+from ..cluster.render import slurm_conf
+from ..configuration.conf_file import value_in
+from ..formats.written import written
+from . import defaults, rest, secrets
+from .cluster import source
+from .daemon_records import has_record, is_unchanged, options_digest
+from .paths import CONF_DIR, UPGRADE_DIR
+from .platform import has_package, packages_version, platform
+from .run_host import RunHost
 
 STORAGE_CONF = "slurmdbd_storage.conf"
 """The file with the password, which slurmdbd.conf includes."""

@@ -10,27 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    image,
-    preparation,
-    report,
-    rest,
-    slurm_accounting,
-    slurmctld,
-    storage,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
-    backup_hosts,
-    is_controller,
-    serves,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import installation
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import (
-    CONF_DIR,
-    NVIDIA_FILES,
-    SLURMD_SETTINGS,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from . import image, preparation, report, rest, slurm_accounting, slurmctld, storage
+from .cluster import backup_hosts, is_controller, serves
+from .packages import installation
+from .paths import CONF_DIR, NVIDIA_FILES, SLURMD_SETTINGS
+from .run_host import RunHost
 
 POLICY = ("limits", "qos", "accounts", "users", "reservations")
 """Variables of the policy, behind slurm_accounting_."""

@@ -10,21 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.state_save_location import (
-    state_directory_errors,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.succession import (
-    HEARTBEAT,
-    SERIAL,
-    SHARED_SERIAL,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import conf_servers, state_directory
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import role_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import directory_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import written as written_as
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..controller.state_save_location import state_directory_errors
+from ..controller.succession import HEARTBEAT, SERIAL, SHARED_SERIAL
+from ..formats.directory_purposes import directory_error
+from ..formats.written import written as written_as
+from ..language.hostlist import fold
+from .cluster import conf_servers, state_directory
+from .paths import SCRIPTS_DIR
+from .role_files import role_file
+from .run_host import RunHost
 
 UNIT = "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm-state.conf"
 """Prevents the start of slurmctld without the mount of the directory, and with older files than those in force. It

@@ -12,9 +12,9 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import secrets
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import slurm_user
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from . import secrets
+from .cluster import slurm_user
+from .run_host import RunHost
 
 PAGES = secrets.PAGES
 COMMANDS = secrets.COMMANDS

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
+from ..cluster.schema import plain
 
 
 def common_text(common: Any) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from .run_host import RunHost
 
 MANAGED = "Managed by gpucluster.slurm: changes here are overwritten."
 

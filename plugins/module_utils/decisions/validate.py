@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.policy import closed_users, entities_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import updates
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import profile
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preflight import policy_values
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import validation
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.batch import ACCEPTED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..accounting.policy import closed_users, entities_of
+from ..jobs import validation
+from ..jobs.batch import ACCEPTED
+from ..language.hostlist import expand, fold
+from . import updates
+from .cluster import profile
+from .preflight import policy_values
+from .run_host import RunHost
 
 DOCTOR = "The playbook gpucluster.slurm.doctor finds the causes of faults of nodes."
 

@@ -13,18 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log_reasons
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
-    NO_FACTS,
-    NOT_IN_INVENTORY,
-    SICK,
-    SILENT,
-    ClusterEvidence,
-    DaemonState,
-    HostEvidence,
-    SlurmNode,
-)
+from ..client import drains
+from . import log_reasons
+from .evidence import NO_FACTS, NOT_IN_INVENTORY, SICK, SILENT, ClusterEvidence, DaemonState, HostEvidence, SlurmNode
 
 CLOCK = 30
 """Seconds between two clocks that are named. munge refuses a credential that is older than 300 s."""

@@ -15,20 +15,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, cast
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import scontrol
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import output, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import conf_file
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import daemon_facts, slurmdbd_queue
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.ended_reservations import find_held_jobs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.runaway_jobs import find_runaway_jobs
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.slurmd_question import ask_slurmds
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import ClusterRecord, NodeOptions
+from ..client import scontrol
+from ..client.slurm_commands import output, run
+from ..configuration import conf_file
+from ..controller.sockets import connection_error
+from ..language.hostlist import expand
+from ..results.fact_records import ClusterRecord, NodeOptions
+from . import daemon_facts, slurmdbd_queue
+from .ended_reservations import find_held_jobs
+from .evidence import SlurmNode
+from .runaway_jobs import find_runaway_jobs
+from .slurmd_question import ask_slurmds
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.results import ServerAnswer
+    from .results import ServerAnswer
 
 THREADS = 128
 CONNECT = 3

@@ -11,13 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
-    TimeoutCallError,
-    call_with_timeout,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import DaemonRecord
+from ..client.slurm_commands import run
+from ..host.timeout_call import TimeoutCallError, call_with_timeout
+from ..language.formatting import short, visible
+from ..results.fact_records import DaemonRecord
 
 LINES = 12
 """Lines of a log that are kept."""

@@ -9,31 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import (
-    RESUME,
-    START_MUNGE,
-    START_SLURMD,
-    Case,
-    Cause,
-    causes,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
-    NO_FACTS,
-    NOT_IN_INVENTORY,
-    ClusterEvidence,
-    HostEvidence,
-    ServerEvidence,
-    SlurmNode,
-    typed,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_causes import (
-    SERVER_CAUSES,
-    ServerCase,
-    server_causes,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import message
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..client import drains
+from ..language.formatting import message
+from ..language.hostlist import fold
+from .causes import RESUME, START_MUNGE, START_SLURMD, Case, Cause, causes
+from .evidence import NO_FACTS, NOT_IN_INVENTORY, ClusterEvidence, HostEvidence, ServerEvidence, SlurmNode, typed
+from .server_causes import SERVER_CAUSES, ServerCase, server_causes
 
 ORDER = {cause.name: number for number, cause in enumerate(SERVER_CAUSES)}
 """Findings of servers come first: they explain others."""

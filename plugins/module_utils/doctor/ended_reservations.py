@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
+from ..client.slurm_commands import run
 
 SQUEUE = ["squeue", "--all", "--noheader", "--states=RESV_DEL_HOLD", "--format=%A|%r"]
 

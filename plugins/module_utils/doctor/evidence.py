@@ -12,19 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, TypeVar
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
-    MANY,
-    Cpus,
-    Gpus,
-    HostName,
-    Line,
-    Mib,
-    Most,
-    Pattern,
-    Port,
-    Text,
-)
+from ..client import drains
+from ..results.fact_records import MANY, Cpus, Gpus, HostName, Line, Mib, Most, Pattern, Port, Text
 
 NOT_IN_INVENTORY = "the inventory has no such host"
 """Why there are no facts about a host that the inventory does not have."""

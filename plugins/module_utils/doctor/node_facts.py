@@ -13,25 +13,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import NOT_STARTED, run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.sockets import connection_error, sockets
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import daemon_facts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.controller_facts import (
-    checksum,
-    find_uid,
-    read_text,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import NVIDIA
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError, counted_cpus
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import read_memory
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import jobs_of_processes, processes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount, mounted
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
-    TimeoutCallError,
-    call_with_timeout,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import DaemonRecord, NodeFacts
+from ..client.slurm_commands import NOT_STARTED, run
+from ..controller.sockets import connection_error, sockets
+from ..gpu.devices import NVIDIA
+from ..hardware.cpu_files import TopologyError, counted_cpus
+from ..hardware.sysfs import Tree
+from ..hardware.topology import read_memory
+from ..host.job_processes import jobs_of_processes, processes
+from ..host.mounts.mountinfo import Mount, mounted
+from ..host.timeout_call import TimeoutCallError, call_with_timeout
+from ..results.fact_records import DaemonRecord, NodeFacts
+from . import daemon_facts
+from .controller_facts import checksum, find_uid, read_text
 
 CONNECT = 3
 """Seconds for a connection to slurmctld."""

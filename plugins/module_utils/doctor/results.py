@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
+from ..results.fact_records import (
     MOST_HOSTS,
     ClusterRecord,
     DaemonRecord,
@@ -20,7 +19,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_reco
     Number32,
     Word,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Clock, Result
+from ..results.module_results import Clock, Result
+from .evidence import SlurmNode
 
 
 class ServerAnswer(TypedDict):

@@ -8,13 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import log_reasons
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import CLOCK, UNMASK, name_masked
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
-    NO_FACTS,
-    ClusterEvidence,
-    ServerEvidence,
-)
+from . import log_reasons
+from .causes import CLOCK, UNMASK, name_masked
+from .evidence import NO_FACTS, ClusterEvidence, ServerEvidence
 
 DATABASES = ("mariadb", "mysql")
 """Units of databases; the second is often another name of the first."""

@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
+from ..client.slurm_commands import run
+from .evidence import SlurmNode
 
 SECONDS = 10
 """For an answer: the default of MessageTimeout."""

@@ -14,9 +14,9 @@ import re
 import time
 from collections.abc import Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.daemon_facts import LENGTH
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, visible
+from ..client.slurm_commands import run
+from ..language.formatting import short, visible
+from .daemon_facts import LENGTH
 
 DISCARDED = re.compile(
     r"^.*(?:purge [1-9]\d* (?:step|job start) records|agent queue is full \(\d+\), discarding).*$", re.M

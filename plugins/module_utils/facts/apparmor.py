@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ..hardware.sysfs import Tree
 
 PROFILES = "/etc/apparmor.d"
 LOADED = "/sys/kernel/security/apparmor/profiles"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import CloudInit
+from ..hardware.sysfs import Tree
+from ..results.fact_records import CloudInit
 
 OFF = "/etc/cloud/cloud-init.disabled"
 """With this file cloud-init does not run, nor with `cloud-init=disabled` on the kernel's command line."""

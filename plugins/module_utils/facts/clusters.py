@@ -15,14 +15,11 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationError, lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.applied_state import Unit
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
-    TimeoutCallError,
-    call_with_timeout,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import Clusters
+from ..configuration.conf_file import ConfigurationError, lines
+from ..hardware.sysfs import Tree
+from ..host.applied_state import Unit
+from ..host.timeout_call import TimeoutCallError, call_with_timeout
+from ..results.fact_records import Clusters
 
 DAEMONS = ("slurmctld", "slurmd", "slurmdbd", "sackd")
 FETCHING = ("slurmd", "sackd")

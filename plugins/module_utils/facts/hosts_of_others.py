@@ -9,14 +9,8 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.clusters import (
-    CONF,
-    DAEMONS,
-    DATABASE,
-    MARK,
-    STATE,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.messages import host_lines
+from ..people.messages import host_lines
+from .clusters import CONF, DAEMONS, DATABASE, MARK, STATE
 
 Finding = Mapping[str, str]
 """A name of a cluster with its `file` and `by`, as module_utils/facts/clusters.py returns it."""

@@ -12,28 +12,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import read_gpus
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import TopologyError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.numa_nodes import read_cpuless_memory
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology import (
-    Topology,
-    differences,
-    parse_node_line,
-    read_memory,
-    read_topology,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
-    TimeoutCallError,
-    call_with_timeout,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import HardwareFact
+
+from ..client.slurm_commands import run
+from ..gpu.devices import read_gpus
+from ..hardware.cpu_files import TopologyError
+from ..hardware.numa_nodes import read_cpuless_memory
+from ..hardware.sysfs import Tree
+from ..hardware.topology import Topology, differences, parse_node_line, read_memory, read_topology
+from ..host.timeout_call import TimeoutCallError, call_with_timeout
+from ..language.errors import CollectionError
+from ..language.hostlist import expand
+from ..results.fact_records import HardwareFact
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import HardwareDifference
+    from ..results.module_results import HardwareDifference
 
 TIMEOUT = 20
 """Seconds for the size of a file system, whose server may not answer."""

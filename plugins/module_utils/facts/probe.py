@@ -18,57 +18,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import serving
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import (
-    NO_ANSWER,
-    NOT_STARTED,
-    Answer,
-    run,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import release_order
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import (
-    apparmor,
-    cloud_init,
-    clusters,
-    dpkg,
-    last_backup,
-    state_version,
-    ufw,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import NVIDIA
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import (
-    applied_state,
-    firewall_change,
-    job_processes,
-    sshd_pam,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import (
-    Directories,
-    Directory,
-    group_name,
-    user_name,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import part_of, temporary_file, without_part
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import mount_record
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import (
-    ScriptError,
-    check_script,
-    content_of,
-    why_not,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.timeout_call import (
-    TimeoutCallError,
-    call_with_timeout,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.directory import absent_users, ids_of, lowered
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.state import read_applied_plan
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
-    DirectoryFaults,
-    DirectoryUsers,
-    HostFact,
-    SlurmPackage,
-)
+from ..client.scontrol import serving
+from ..client.slurm_commands import NO_ANSWER, NOT_STARTED, Answer, run
+from ..configuration import release_order
+from ..gpu.devices import NVIDIA
+from ..hardware.sysfs import Tree
+from ..host import applied_state, firewall_change, job_processes, sshd_pam
+from ..host.directories import Directories, Directory, group_name, user_name
+from ..host.files import part_of, temporary_file, without_part
+from ..host.mounts import mount_record
+from ..host.script_checks import ScriptError, check_script, content_of, why_not
+from ..host.timeout_call import TimeoutCallError, call_with_timeout
+from ..people.directory import absent_users, ids_of, lowered
+from ..people.state import read_applied_plan
+from ..results.fact_records import DirectoryFaults, DirectoryUsers, HostFact, SlurmPackage
+from . import apparmor, cloud_init, clusters, dpkg, last_backup, state_version, ufw
 
 DAEMONS = ("/usr/sbin/slurmctld", "/usr/sbin/slurmd")
 """The daemons that tell their version without a configuration; they have these paths in all packages of Slurm."""

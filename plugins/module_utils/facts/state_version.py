@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.messages import host_lines
+from ..hardware.sysfs import Tree
+from ..people.messages import host_lines
 
 FILE = "/var/lib/gpucluster-slurm/version"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
+from .characters import one_line
 
 LONGEST = 1024
 """Bytes of a path. Linux takes 4,095 (PATH_MAX), of which the program that uses the directory needs some."""

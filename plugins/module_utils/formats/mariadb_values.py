@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
+from .characters import one_line
 
 LONGEST = 4000
 """Bytes of a name and its value: MariaDB reads lines of 4,096 bytes (`search_default_file_with_ext`)."""

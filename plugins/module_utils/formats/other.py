@@ -9,8 +9,8 @@ import json
 import re
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.systemd import environment_value
+from .characters import one_line
+from .systemd import environment_value
 
 _MODULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,63}")

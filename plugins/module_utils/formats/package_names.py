@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..language.formatting import shown
 
 INSTALLED = "/var/lib/gpucluster-slurm/installed"
 """The directory with a file for each package that this collection has installed for a key of the cluster file."""

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.file_checks import calendar_refusal
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ..host.file_checks import calendar_refusal
+from ..language.spelling import nearest
+from .characters import one_line
 
 LONGEST = 200
 """Characters of a calendar event."""

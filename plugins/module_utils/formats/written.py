@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import unreadable, value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb_values, other, systemd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.characters import one_line
+from ..configuration.conf_file import unreadable, value_text
+from . import mariadb_values, other, systemd
+from .characters import one_line
 
 FORMATS: dict[str, Callable[[Any], str]] = {
     "line": one_line,

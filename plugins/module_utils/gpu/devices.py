@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.amd.amd_gpus import Amd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import Nvidia
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import Ask, GpuVendor, Warn
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import GpuFact
+from ..hardware.sysfs import Tree
+from ..results.fact_records import GpuFact
+from .amd.amd_gpus import Amd
+from .nvidia.nvidia_gpus import Nvidia
+from .vendor import Ask, GpuVendor, Warn
 
 NVIDIA = Nvidia()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, format_list, of
+from ..hardware.sysfs import Tree, bits, format_list, of
 
 PCI = "/sys/bus/pci/devices"
 NODES = "/sys/devices/system/node/online"

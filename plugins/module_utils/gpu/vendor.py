@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import GpuFact
+from ..hardware.sysfs import Tree
+from ..results.fact_records import GpuFact
 
 Ask = Callable[..., "str | None"]
 """Runs a program with arguments; its output, or None if it is not installed or fails."""

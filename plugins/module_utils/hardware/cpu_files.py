@@ -9,9 +9,9 @@ import os
 import re
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.object_tree import BOOK, CLUSTER, Object, insert
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, first, of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ..language.errors import CollectionError
+from .object_tree import BOOK, CLUSTER, Object, insert
+from .sysfs import Tree, bits, first, of
 
 CPU = "/sys/devices/system/cpu"
 

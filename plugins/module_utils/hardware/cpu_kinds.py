@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import CPU
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits, of
+from .cpu_files import CPU
+from .sysfs import Tree, bits, of
 
 
 @dataclass

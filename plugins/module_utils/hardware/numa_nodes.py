@@ -9,13 +9,8 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.object_tree import (
-    DISTANCE,
-    Object,
-    attach_node,
-    insert,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree, bits
+from .object_tree import DISTANCE, Object, attach_node, insert
+from .sysfs import Tree, bits
 
 NODE = "/sys/devices/system/node"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import first
+from .sysfs import first
 
 NODE = "/sys/devices/system/node"
 

@@ -18,25 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_files import (
-    CPU,
-    TopologyError,
-    architecture,
-    cpu_tree,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.cpu_kinds import fast_cpus
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.numa_nodes import add_nodes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.object_tree import (
-    Object,
-    drop_plain_levels,
-    levels,
-    restrict,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import CpuNumbers
+from ..results.fact_records import CpuNumbers
+from .cpu_files import CPU, TopologyError, architecture, cpu_tree
+from .cpu_kinds import fast_cpus
+from .numa_nodes import add_nodes
+from .object_tree import Object, drop_plain_levels, levels, restrict
+from .sysfs import Tree
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import HardwareDifference
+    from ..results.module_results import HardwareDifference
 
 
 @dataclass(frozen=True)

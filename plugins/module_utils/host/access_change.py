@@ -16,7 +16,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
+from .files import File, FileError, write
 
 UNIT = "gpucluster-slurm-access"
 """The timer's unit, which exists from the change to its confirmation."""

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, read_record, write
+from .files import File, read_record, write
 
 RECORDS = "/run/gpucluster-slurm/made"
 """The directory of the records. They end with a boot."""

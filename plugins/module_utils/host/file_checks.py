@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.environment import own_environment
+from ..client.environment import own_environment
 
 SECONDS = 30
 """The time limit of a check in seconds."""

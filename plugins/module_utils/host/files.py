@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.file_checks import refusals
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ..language.errors import CollectionError
+from .file_checks import refusals
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "path": {"type": "path", "required": True},

@@ -15,10 +15,10 @@ import os
 import re
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import access_change
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.access_change import UnconfirmedError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, read_record, write
+from ..client.slurm_commands import run
+from . import access_change
+from .access_change import UnconfirmedError
+from .files import File, FileError, read_record, write
 
 NFT = "/usr/sbin/nft"
 TABLE = ("inet", "gpucluster_slurm")

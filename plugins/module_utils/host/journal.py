@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import run
+from ..client.slurm_commands import run
 
 
 def read_journal_end(unit: str, lines: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import opener
+from .files import opener
 
 DIRECTORY = "/run/gpucluster-slurm"
 """Has a file for each service, whose time is that of the reload. It ends with a boot."""

@@ -12,9 +12,10 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.environment import own_environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.locks import locked
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+
+from ..client.environment import own_environment
+from ..language.errors import CollectionError
+from .locks import locked
 
 NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 PATHS: dict[str, Any] = {"type": "list", "elements": "path", "default": []}

@@ -9,10 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import (
-        PlannedChange,
-        PlanResult,
-    )
+    from ..results.module_results import PlannedChange, PlanResult
 
 
 def plan_result(plan: Sequence[Mapping[str, str | None]]) -> PlanResult:

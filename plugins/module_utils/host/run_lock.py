@@ -15,8 +15,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.locks import locked
+from .files import File, write
+from .locks import locked
 
 FOLDER = "/run/gpucluster-slurm"
 """In memory: when the controller boots, every run on it has ended."""

@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import short, shown, visible
+from ..language.formatting import short, shown, visible
 
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 """Directories of programs that have no path. slurm-prolog gives them to its scripts."""

@@ -16,8 +16,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
+from ..configuration.spank import PluginError, plugin_release
+from .files import File, write
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import with_part, without_part
+from .files import with_part, without_part
 
 SSHD = "/etc/pam.d/sshd"
 COMMON = "/etc/pam.d/common-session"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+from ..language.errors import CollectionError
 
 
 class TimeoutCallError(CollectionError):

@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, is_there
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.partitions import resolver
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.meaning import is_yes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import by_reason
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_causes import MESSAGES_WAITING
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import environment_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs.batch import NOT_BOOKED, are_left_out, why_waiting
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..cluster.machine_types import gres_count, is_there
+from ..cluster.partitions import resolver
+from ..configuration.meaning import is_yes
+from ..doctor.causes import by_reason
+from ..doctor.server_causes import MESSAGES_WAITING
+from ..gpu.devices import environment_of
+from ..language.formatting import align_columns
+from ..language.hostlist import expand, fold
+from .batch import NOT_BOOKED, are_left_out, why_waiting
 
 JOB_MEMORY = 64
 """MiB for a job. Slurm's confinement does not go below 30 (`MinRAMSpace`, cgroup.conf)."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from .formatting import shown
 
 MAX_HOSTS = 64 * 1024
 """Most hosts in a list. A cluster has no more (`MAX_SLURM_NODES` in `slurm/slurm.h`), and Slurm refuses a longer range

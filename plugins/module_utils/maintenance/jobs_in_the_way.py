@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import seconds
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import align_columns, visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import NAME, MaintenanceWindow, clock
+from ..accounting.limits import seconds
+from ..language.formatting import align_columns, visible
+from ..language.hostlist import expand
+from .window import NAME, MaintenanceWindow, clock
 
 SQUEUE = ["squeue", "--noheader", "--all"]
 SQUEUE += ["--states=PENDING,RUNNING,SUSPENDED,CONFIGURING,STOPPED,SIGNALING,STAGE_OUT"]

@@ -14,8 +14,8 @@ from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.jobs_in_the_way import Concerned
-from ansible_collections.gpucluster.slurm.plugins.module_utils.maintenance.window import MaintenanceWindow, clock
+from .jobs_in_the_way import Concerned
+from .window import MaintenanceWindow, clock
 
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,63}", re.ASCII)
 """A user's name that is the first part of an address; squeue shows a number for a user without a name."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..language.errors import CollectionError
+from ..language.formatting import shown
 
 NAME = "gpucluster_maintenance"
 """The reservation. A person would hardly choose this name, and the cluster file may not have it."""

@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, gres_kinds
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import machine_problems
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import NVIDIA, vendor_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import mig_name
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import GpuVendor
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import bits, format_list, of, parse_list
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import Facts, shape
+from ..cluster.machine_types import gres_count, gres_kinds
+from ..cluster.model import machine_problems
+from ..gpu.devices import NVIDIA, vendor_of
+from ..gpu.nvidia.nvidia_gpus import mig_name
+from ..gpu.vendor import GpuVendor
+from ..hardware.sysfs import bits, format_list, of, parse_list
+from ..language.hostlist import expand, fold
+from .registration import Facts, shape
 
 Machine = dict[str, Any]
 """A machine type, as the cluster file has it."""

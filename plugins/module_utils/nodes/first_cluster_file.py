@@ -14,17 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import keys, schema
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, ModelError, load
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import plain
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import (
-    align_columns,
-    short,
-    shown,
-    visible,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
+from ..cluster import keys, schema
+from ..cluster.model import Document, ModelError, load
+from ..cluster.schema import plain
+from ..language.formatting import align_columns, short, shown, visible
+from ..language.hostlist import expand, fold
+from .discovery import discover
 
 PARTS = ("controllers", "database", "login", "compute")
 """The parts of a cluster that hosts can be chosen for."""

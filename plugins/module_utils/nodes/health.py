@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_count, machine_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import VENDORS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.registration import memory_percent
+from ..cluster.machine_types import gres_count, machine_of
+from ..gpu.devices import VENDORS
+from ..language.hostlist import expand
+from .registration import memory_percent
 
 
 def _gpus(gres: Iterable[Mapping[str, Any]]) -> dict[str, str]:

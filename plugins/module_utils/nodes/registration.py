@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds, machine_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import vendor_by_method, vendor_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import GpuVendor, detected_name
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..cluster.machine_types import gres_kinds, machine_of
+from ..gpu.devices import vendor_by_method, vendor_of
+from ..gpu.vendor import GpuVendor, detected_name
+from ..language.hostlist import expand, fold
 
 Facts = Mapping[str, Any]
 """The facts that the module slurm_hardware_facts returns."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PEOPLE, PEOPLE_ID, PeoplePlan, Person
+from .plan import PEOPLE, PEOPLE_ID, PeoplePlan, Person
 
 FILES = ("group", "gshadow", "shadow", "passwd")
 """The files in /etc, in the order in which they are replaced: a user is there when all of the account is."""

@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.messages import host_lines
+from ..language.formatting import limited
+from ..language.hostlist import fold
+from .messages import host_lines
 
 SHOWN = 20
 """The number of names that a text has."""

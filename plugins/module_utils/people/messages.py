@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import limited
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import fold
+from ..language.formatting import limited
+from ..language.hostlist import fold
 
 
 def host_lines(said: Mapping[str, Iterable[str]]) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import shown
+from ..language.formatting import shown
 
 PEOPLE = "people"
 """The group of all people of the plan, by which sshd knows them."""

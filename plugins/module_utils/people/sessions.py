@@ -12,11 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import (
-    Process,
-    belongs_to_job,
-    processes,
-)
+from ..host.job_processes import Process, belongs_to_job, processes
 
 TIMEOUT = 3.0
 """Seconds for the processes to end by themselves, before they are killed."""

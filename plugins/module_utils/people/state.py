@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import FILES, PeopleRecord, fingerprint
-from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PEOPLE, PeoplePlan, Person
+from .accounts import FILES, PeopleRecord, fingerprint
+from .plan import PEOPLE, PeoplePlan, Person
 
 RECORD = "/var/lib/gpucluster-slurm/people"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypedDict
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
+from .fact_records import (
     LARGEST,
     MANY,
     MOST_HOSTS,

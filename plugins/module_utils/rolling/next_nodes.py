@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import reason_of
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ..client import drains
+from ..client.scontrol import reason_of
+from ..language.errors import CollectionError
+from ..language.hostlist import expand, fold
 
 DONE, FAILED, WORKING, CHANGED = "done", "failed", "working", "changed"
 """States of a node in the record; a node without one is still to be changed. CHANGED is still to be checked."""

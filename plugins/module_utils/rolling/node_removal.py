@@ -12,15 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import (
-    BUSY,
-    Job,
-    Node,
-    describe_last,
-    jobs_by_node,
-)
+from ..client import drains
+from ..language.hostlist import expand, fold
+from .next_nodes import BUSY, Job, Node, describe_last, jobs_by_node
 
 SQUEUE = ["squeue", "--noheader", "--all", "--array", "--format=%A|%u|%e|%N|%T|%n"]
 SQUEUE += ["--states=PENDING,RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,STAGE_OUT"]

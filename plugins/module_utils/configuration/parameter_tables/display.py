@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.choices import BOOLEANS
+from .choices import BOOLEANS
 
 NOT_COMPARED: Mapping[str, frozenset[str]] = {
     "slurm.conf": frozenset(("jobcomppass",)),

@@ -12,15 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import PCI, near_cores, numa_node, pci_model
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import (
-    Ask,
-    GpuVendor,
-    Warn,
-    gres_type,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import GpuFact
+from ...hardware.sysfs import Tree
+from ...results.fact_records import GpuFact
+from ..pci import PCI, near_cores, numa_node, pci_model
+from ..vendor import Ask, GpuVendor, Warn, gres_type
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
 VENDOR = 0x1002

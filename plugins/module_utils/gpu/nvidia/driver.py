@@ -16,11 +16,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.nvidia_gpus import CHANGED, VENDOR
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import PCI, is_display
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.spelling import nearest
+from ...hardware.sysfs import Tree
+from ...language.errors import CollectionError
+from ...language.spelling import nearest
+from ..pci import PCI, is_display
+from .nvidia_gpus import CHANGED, VENDOR
 
 MANAGED = "# Managed by gpucluster.slurm: changes here are overwritten."
 """The first line of each file."""

@@ -10,17 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu import vendor
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.pci import (
-    PCI,
-    is_display,
-    near_cores,
-    numa_node,
-    pci_model,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.vendor import Ask, GpuVendor, Warn, detected_name
-from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import GpuFact, MigInstance
+from ...hardware.sysfs import Tree
+from ...results.fact_records import GpuFact, MigInstance
+from .. import vendor
+from ..pci import PCI, is_display, near_cores, numa_node, pci_model
+from ..vendor import Ask, GpuVendor, Warn, detected_name
 
 DRIVER = "/proc/driver/nvidia/gpus"
 VENDOR = "0x10de"

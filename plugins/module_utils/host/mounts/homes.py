@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import Directories, Directory
+from ..directories import Directories, Directory
 
 SKEL = "/etc/skel"
 MODE = 0o700

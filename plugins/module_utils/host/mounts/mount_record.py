@@ -14,8 +14,8 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, read_record, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import mounted
+from ..files import File, read_record, write
+from .mountinfo import mounted
 
 PATH = "/var/lib/gpucluster-slurm/storage"
 ETAB = "/var/lib/nfs/etab"

@@ -10,17 +10,13 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import (
-    apt_get,
-    deb_files,
-    release_directory,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import PackageFile
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_manager import PackageManager
+from ...facts import dpkg
+from . import apt_get, deb_files, release_directory
+from .package_files import PackageFile
+from .package_manager import PackageManager
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Plugin
+    from ...results.module_results import Plugin
 
 
 class Apt(PackageManager):

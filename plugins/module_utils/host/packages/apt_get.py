@@ -11,15 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.release_order import PACKAGE_SOURCE
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import parts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, write
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_lock import SECONDS, run_unlocked
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
-    PackageError,
-    PackageFile,
-)
+
+from ...configuration.release_order import PACKAGE_SOURCE
+from ...configuration.upgrade import parts
+from ...facts import dpkg
+from ..files import File, write
+from .apt_lock import SECONDS, run_unlocked
+from .package_files import PackageError, PackageFile
 
 APT_GET = ["apt-get", "--quiet=2", f"--option=DPkg::Lock::Timeout={SECONDS}"]
 INSTALL = [

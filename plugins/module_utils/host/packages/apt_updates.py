@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
+from ...facts import dpkg
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import UpdateRecord, Updates
+    from ...results.module_results import UpdateRecord, Updates
 
 POLICY = ("apt-cache", "policy")
 """Asks for apt's lists, or for the versions of the packages whose names follow."""

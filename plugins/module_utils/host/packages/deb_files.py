@@ -13,15 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import package_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
-    PackageFile,
-    RefusedError,
-    find_file,
-)
+
+from . import package_files
+from .package_files import PackageFile, RefusedError, find_file
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Plugin
+    from ...results.module_results import Plugin
 
 
 def read_package(module: AnsibleModule, package: dict[str, str | None]) -> PackageFile:

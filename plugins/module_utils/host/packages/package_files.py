@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
-from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.spank import PluginError, plugin_release
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import named_in_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language.errors import CollectionError
+
+from ...configuration.spank import PluginError, plugin_release
+from ...language.errors import CollectionError
+from ..files import named_in_errors
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Plugin
+    from ...results.module_results import Plugin
 
 CACHE = "/var/cache/gpucluster-slurm"
 

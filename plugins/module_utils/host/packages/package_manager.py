@@ -10,10 +10,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import PackageFile
+
+from .package_files import PackageFile
 
 if TYPE_CHECKING:
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.results.module_results import Plugin
+    from ...results.module_results import Plugin
 
 
 class PackageManager(ABC):

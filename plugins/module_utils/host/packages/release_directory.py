@@ -11,12 +11,10 @@ import shutil
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import write_new
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_get import APT_GET, CHANGE, ENVIRONMENT
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.package_files import (
-    PackageError,
-    PackageFile,
-)
+
+from ..files import write_new
+from .apt_get import APT_GET, CHANGE, ENVIRONMENT
+from .package_files import PackageError, PackageFile
 
 ARCHIVES = "/var/cache/apt/archives"
 UNPACKED = "packages"
