@@ -63,7 +63,7 @@ from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.client.slurm_commands import run
+from ..module_utils.client.commands import run
 from ..module_utils.gpu.nvidia import mig
 from ..module_utils.gpu.nvidia.nvidia_gpus import CHANGED
 from ..module_utils.host.files import opener

@@ -221,10 +221,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..module_utils.acceptance import progress, runs
 from ..module_utils.acceptance.progress import ENDED, FAILED, READ, SUBMITTED, TaskJob
+from ..module_utils.client.commands import CommandError, output, run
 from ..module_utils.client.scontrol import records, show
-from ..module_utils.client.slurm_commands import CommandError, output, run
 from ..module_utils.host import run_lock
-from ..module_utils.host.files import File, read_record, write
+from ..module_utils.host.files import File, write
+from ..module_utils.host.json_files import read_record
 from ..module_utils.host.module_run import run_module
 from ..module_utils.jobs import batch
 from ..module_utils.language.errors import CollectionError

@@ -299,8 +299,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.client.commands import CommandError, run
 from ..module_utils.client.scontrol import CLEARED, serving, show
-from ..module_utils.client.slurm_commands import CommandError, run
 from ..module_utils.configuration import parameters
 from ..module_utils.configuration.conf_file import KEY_VALUE, Configuration, ConfigurationError, changes, read
 from ..module_utils.configuration.equivalence import differing

@@ -94,7 +94,7 @@ from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.client.slurm_commands import output, run
+from ..module_utils.client.commands import output, run
 from ..module_utils.configuration.sources import (
     TRANSLATED,
     Files,

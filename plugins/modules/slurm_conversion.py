@@ -103,7 +103,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.client.slurm_commands import run
+from ..module_utils.client.commands import run
 from ..module_utils.configuration.conf_file import Configuration, read
 from ..module_utils.configuration.release_order import PACKAGE_SOURCE
 from ..module_utils.configuration.upgrade import parts, tables_release

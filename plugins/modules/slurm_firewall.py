@@ -76,9 +76,10 @@ from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.client.slurm_commands import run
+from ..module_utils.client.commands import run
 from ..module_utils.host import firewall_change as firewall
-from ..module_utils.host.files import File, FileError, check, read_record, replace
+from ..module_utils.host.files import File, FileError, check, replace
+from ..module_utils.host.json_files import read_record
 from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:

@@ -111,7 +111,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.client.slurm_commands import CommandError, run
+from ..module_utils.client.commands import CommandError, run
 from ..module_utils.formats.package_names import INSTALLED
 from ..module_utils.host.files import File, part_of, without_part, write
 from ..module_utils.host.module_run import PATHS, REQUIRED_PATH, run_module

@@ -264,7 +264,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.client.slurm_commands import CommandError, run
+from ..module_utils.client.commands import CommandError, run
 from ..module_utils.host.module_run import run_module
 from ..module_utils.jobs import batch as slurm
 from ..module_utils.language.hostlist import expand

@@ -134,9 +134,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..module_utils.client.commands import output
 from ..module_utils.client.scontrol import show
-from ..module_utils.client.slurm_commands import output
-from ..module_utils.host.files import File, read_record, write
+from ..module_utils.host.files import File, write
+from ..module_utils.host.json_files import read_record
 from ..module_utils.host.module_run import run_module
 from ..module_utils.language.formatting import message as one_line
 from ..module_utils.language.hostlist import expand

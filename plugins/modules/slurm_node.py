@@ -77,8 +77,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.client.commands import CommandError, output
 from ..module_utils.client.scontrol import CLEARED, show, to_change
-from ..module_utils.client.slurm_commands import CommandError, output
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.plan_result import plan_result
 from ..module_utils.language.hostlist import fold

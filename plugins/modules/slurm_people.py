@@ -80,7 +80,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.client.slurm_commands import NOT_STARTED, Answer, run
+from ..module_utils.client.commands import NOT_STARTED, Answer, run
 from ..module_utils.host.files import File, write, write_new
 from ..module_utils.host.job_processes import ancestors, processes
 from ..module_utils.host.locks import accounts_locked

@@ -99,8 +99,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..module_utils.client import drains
+from ..module_utils.client.commands import CommandError, output
 from ..module_utils.client.scontrol import CLEARED, show
-from ..module_utils.client.slurm_commands import CommandError, output
 from ..module_utils.controller import removed_hosts
 from ..module_utils.host.module_run import run_module
 from ..module_utils.language.hostlist import expand, fold

@@ -88,8 +88,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.accounting.reservations import check_name, differences, over, updates
+from ..module_utils.client.commands import output
 from ..module_utils.client.scontrol import show
-from ..module_utils.client.slurm_commands import output
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.plan_result import plan_result
 

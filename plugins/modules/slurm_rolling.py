@@ -150,10 +150,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..module_utils.acceptance import progress as acceptance
 from ..module_utils.client import drains
+from ..module_utils.client.commands import CommandError, output, run
 from ..module_utils.client.scontrol import CLEARED, show
-from ..module_utils.client.slurm_commands import CommandError, output, run
 from ..module_utils.host import run_lock
-from ..module_utils.host.files import File, FileError, read_record, write
+from ..module_utils.host.files import File, FileError, write
+from ..module_utils.host.json_files import read_record
 from ..module_utils.host.module_run import REQUIRED_TEXT, run_module
 from ..module_utils.language.hostlist import expand, fold
 from ..module_utils.rolling import next_nodes as rolling

@@ -76,8 +76,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.client.commands import run
 from ..module_utils.client.scontrol import controllers, serving
-from ..module_utils.client.slurm_commands import run
 from ..module_utils.host import run_lock
 from ..module_utils.host.module_run import NAMES, run_module
 from ..module_utils.language.errors import CollectionError

@@ -139,7 +139,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.client.slurm_commands import run
+from ..module_utils.client.commands import run
 from ..module_utils.host.directories import Directories, Directory
 from ..module_utils.host.files import File, write
 from ..module_utils.host.job_processes import processes, served_steps

@@ -66,7 +66,7 @@ from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.client.slurm_commands import output
+from ..module_utils.client.commands import output
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.packages.apt_updates import gather_updates
 

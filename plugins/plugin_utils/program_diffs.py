@@ -13,8 +13,8 @@ from typing import Any
 
 from ..module_utils.decisions.role_files import COLLECTION, ROLES
 
-LIBRARIES = ("plugins/module_utils/gpu/nvidia/mig.py",)
-"""Files besides those in `files` of the roles that hosts get as programs."""
+MODULES = COLLECTION / "plugins/module_utils"
+"""Hosts get some of them, which programs import."""
 
 
 def _body(text: str) -> str:
@@ -27,7 +27,7 @@ def _body(text: str) -> str:
 def _own_files() -> dict[str, str]:
     """The texts that hosts get as they are, by the name of the file in this collection."""
     paths = [path for path in sorted(ROLES.glob("*/files/**/*")) if path.is_file()]
-    paths += [COLLECTION / path for path in LIBRARIES]
+    paths += [path for path in sorted(MODULES.rglob("*")) if path.is_file()]
     # Python may have left compiled files there, which are no text.
     texts = {path: path.read_bytes().decode(errors="replace") for path in paths if path.suffix != ".pyc"}
     return {path.relative_to(COLLECTION).as_posix(): _body(text) for path, text in texts.items()}

@@ -1,25 +1,34 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs: those of roles, for tests of their functions, and stand-ins for those that a host has."""
+"""Programs: those of hosts, for tests of their functions, and stand-ins for those that a host has."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module, reload
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
+PROGRAMS = "ansible_collections.gpucluster.slurm.plugins.module_utils.programs"
 ROLES = Path(__file__).parents[2] / "roles"
 
 StandIn = Callable[[str, str], None]
 """A function that puts a program first in PATH, from its name and a shell script, such as the fixture `stand_in`."""
 
 
-def load(path: str) -> ModuleType:
-    """A program as a module, by its path below roles/: Python cannot import a role's file by a name."""
+def load(name: str) -> ModuleType:
+    """A program as a module, by its name in `module_utils/programs`, new for each test that changes it."""
+    if "/" in name:
+        return load_file(name)
+    return reload(import_module(f"{PROGRAMS}.{name}"))
+
+
+def load_file(path: str) -> ModuleType:
+    """A program that is still a file of a role, by its path below roles/."""
     program = ROLES / path
     loader = SourceFileLoader(program.stem, str(program))  # it also accepts a name without `.py`
     spec = spec_from_loader(program.stem, loader)

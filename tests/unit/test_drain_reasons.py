@@ -83,7 +83,7 @@ def by_modules(line: str) -> tuple[str, ...]:
 
 
 def by_health(line: str) -> tuple[str, ...]:
-    return (load("slurm_health/files/health.py").given_reason(line),)
+    return (load("health_check").given_reason(line),)
 
 
 @pytest.mark.parametrize("name", CASES)

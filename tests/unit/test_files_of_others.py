@@ -77,6 +77,8 @@ PLACES: dict[str, str] = {
     "plugins/modules/slurm_access.py": ROOTS,
     "plugins/modules/slurm_config.py": ROOTS,
     "plugins/modules/slurm_accounting.py": RANDOM,
+    "plugins/module_utils/host/program_library.py": ROOTS,
+    "plugins/module_utils/host/replacing.py": "test_replacing.py",
     "plugins/modules/slurm_conversion.py": ROOTS,
     "plugins/modules/slurm_firewall.py": ROOTS,
     "plugins/modules/slurm_host_cleanup.py": ROOTS,
@@ -91,7 +93,7 @@ PLACES: dict[str, str] = {
     "roles/job_tools/files/notebook.py": AS_USER,
     "roles/job_tools/files/nvcrlogin.py": AS_USER,
     "roles/rotation/files/munge_switch.py": f"{ROOTS}, and munge's own, without links; test_munge_switch.py",
-    "roles/slurm_health/files/health.py": "test_locks_of_programs",
+    "plugins/module_utils/programs/health_check.py": "test_locks_of_programs",
     "roles/slurm_metrics/files/slurm-metrics": "test_slurm_metrics.py",
     "roles/slurm_metrics/files/slurm-gpu-hours": f"{ROOTS}; test_gpu_hours.py",
     "roles/slurm_metrics/files/slurm-gpu-metrics": f"{ROOTS}; test_gpu_metrics.py",
@@ -344,7 +346,7 @@ def backup_program() -> ModuleType:
 
 @pytest.fixture(scope="module", name="health")
 def health_program() -> ModuleType:
-    module: ModuleType = load("slurm_health/files/health.py")
+    module: ModuleType = load("health_check")
     return module
 
 
@@ -357,7 +359,9 @@ def test_locks_of_programs(
     """A backup is refused, and a node is examined nevertheless."""
     program = backup if name == "backup" else health
     path = place.open / "locks"
-    monkeypatch.setattr(program, "LOCKS", path if name == "backup" else str(path))
+    if name == "backup":
+        monkeypatch.setattr(program, "LOCKS", path)
+    monkeypatch.setattr(locks, "LOCKS", str(path))
     if place.attempt(kind, path):
         examined = False
         try:
@@ -381,7 +385,9 @@ def test_a_lock_of_a_program_that_is_held_is_named(
 ) -> None:
     program = backup if name == "backup" else health
     path = place.open / "locks"
-    monkeypatch.setattr(program, "LOCKS", path if name == "backup" else str(path))
+    if name == "backup":
+        monkeypatch.setattr(program, "LOCKS", path)
+    monkeypatch.setattr(locks, "LOCKS", str(path))
     with program.alone(0):
         assert not place.user(f"exec 9<{path}/{name}")
         assert stat.S_IMODE((path / name).stat().st_mode) == 0o600
@@ -391,7 +397,7 @@ def test_a_lock_of_a_program_that_is_held_is_named(
                 said = capsys.readouterr().out
         except backup.BackupError as error:
             said = str(error)
-    assert f"process {process} (sh -c echo; read x) has " in said
+    assert f"process {process} (sh -c echo; read x)" in said
 
 
 @as_root

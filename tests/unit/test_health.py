@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -12,6 +13,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import CommandError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from programs import ROLES, load
 
@@ -21,7 +25,7 @@ pytestmark = pytest.mark.once
 @pytest.fixture(scope="module", name="health")
 def program() -> ModuleType:
     """The program."""
-    module: ModuleType = load("slurm_health/files/health.py")
+    module: ModuleType = load("health_check")
     return module
 
 
@@ -152,9 +156,9 @@ def run(health: ModuleType, monkeypatch: pytest.MonkeyPatch, root: Path, script:
         ("DIRECTORY", "checks"),
         ("SETTINGS", "settings.json"),
         ("STATE", "run/state.json"),
-        ("LOCKS", "run/locks"),
     ):
         monkeypatch.setattr(health, name, str(root / path))
+    monkeypatch.setattr(locks, "LOCKS", str(root / "run/locks"))
     (root / "checks").mkdir(exist_ok=True)
     write(root / "checks", check=script)
     told: list[str] = []
@@ -207,7 +211,7 @@ def test_a_broken_node_is_drained_although_another_process_holds_the_lock(
         other.terminate()
     assert told[1] == "update NodeName=gpu01 State=DRAIN Reason=health check check: exit status 1"
     said = capsys.readouterr().out.splitlines()
-    assert f"process {other.pid} (sh -c echo; read x) has held the lock of the health check for 0.1 s" in said
+    assert f"lock health: held by process {other.pid} (sh -c echo; read x), for more than 0.1 s; run this again when it has ended" in said
 
 
 def test_a_slurmctld_that_does_not_answer_is_asked_again(
@@ -215,15 +219,14 @@ def test_a_slurmctld_that_does_not_answer_is_asked_again(
 ) -> None:
     (tmp_path / "node").write_text(NODE.format("IDLE", ""))
     real = health.scontrol
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(health, "PATH", str(tmp_path))
-    with pytest.raises(OSError, match="scontrol"):
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", str(tmp_path))
+    with pytest.raises(CommandError, match="scontrol"):
         real("show", "node", "gpu01")
     monkeypatch.setattr(health, "STATE", str(tmp_path / "run/state.json"))
-    monkeypatch.setattr(health, "LOCKS", str(tmp_path / "run/locks"))
+    monkeypatch.setattr(locks, "LOCKS", str(tmp_path / "run/locks"))
     monkeypatch.setattr(health, "DIRECTORY", str(tmp_path / "checks"))
     assert health.main() == 0
-    assert health.read(health.STATE) == {"well": False, "hung": {}}
+    assert json.loads((tmp_path / "run/state.json").read_text()) == {"well": False, "hung": {}}
 
 
 def test_what_checks_get_to_know() -> None:

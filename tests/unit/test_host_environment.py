@@ -23,7 +23,7 @@ import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment, slurm_commands
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import commands, environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import conversion, trial_start
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts
@@ -117,7 +117,7 @@ def trial(directory: Path) -> None:
 
 PLACES: dict[str, Callable[..., object]] = {
     # What modules run.
-    "slurm_commands.run": lambda _program, _path: slurm_commands.run(["squeue"]),
+    "commands.run": lambda _program, _path: commands.run(["squeue"]),
     "file_checks.run_check": lambda _program, _path: file_checks.run_check(["show"]),
     "run_command": lambda _program, _path: in_module(lambda module: module.run_command(["show"])),
     "run_command with variables": lambda _program, _path: in_module(
@@ -138,7 +138,7 @@ PLACES: dict[str, Callable[..., object]] = {
     "slurm-backup: a dump": lambda program, _path: dump(program("backup/files/slurm_backup.py")),
     "the switch of munge": lambda program, _path: program("rotation/files/munge_switch.py").run("sinfo"),
     "the first boot": lambda program, _path: program("first_boot/files/first_boot.py").run(["sinfo"]),
-    "the health check": lambda program, _path: program("slurm_health/files/health.py").scontrol("ping"),
+    "the health check": lambda program, _path: program("health_check").scontrol("ping"),
     "the series of GPUs": lambda program, _path: gpu_series(program("slurm_metrics/files/slurm-gpu-metrics")),
 }
 """What runs a command of ours; it gets the fixture `program` and an empty directory."""
@@ -164,7 +164,7 @@ def test_a_command_of_ours_has_no_variable_of_the_host(
     assert not found
 
 
-@pytest.mark.parametrize("name", ["slurm_commands.run", "run_command", "slurm-backup: restic"])
+@pytest.mark.parametrize("name", ["commands.run", "run_command", "slurm-backup: restic"])
 def test_a_command_has_what_a_site_needs(
     name: str, seen: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,6 @@ TABLE = {
 """The packages that a package may import."""
 
 CLIENTS = {
-    "module_utils/client/slurm_commands",
     "module_utils/client/scontrol",
     "module_utils/accounting/sacctmgr",
     "module_utils/controller/daemons",
@@ -135,6 +134,15 @@ def test_what_runs_on_hosts_imports_nothing_else_of_ansible() -> None:
         if name.startswith("ansible") and not name.startswith(("ansible.module_utils.", f"{OURS}module_utils."))
     }
     assert strange == set()
+
+
+PROGRAMS = [module for module in MODULES if package_of(module) == "programs"]
+
+
+def test_programs_need_nothing_of_ansible() -> None:
+    """A host has Python alone."""
+    found = {*PROGRAMS} | reached({*PROGRAMS}, IMPORTS)
+    assert {(module, name) for module in found for name in imported(module) if name.startswith("ansible.")} == set()
 
 
 def test_packages_need_no_init() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 from ..configuration.conf_file import Configuration, value_text
 from ..configuration.parameters import release_of
 from ..host.files import temporary_file

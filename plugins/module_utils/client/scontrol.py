@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .slurm_commands import output, run
+from .commands import output, run
 
 CLEARED = "Not responding (resumed)"
 """The reason with which nodes are resumed.

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 from ..configuration.conf_file import lines, value_text
 from ..configuration.upgrade import database_release
 from ..host.files import File, write

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..client.commands import CommandError, output, run
 from ..client.scontrol import CLEARED, serving
-from ..client.slurm_commands import CommandError, output, run
 from ..configuration.conf_file import Configuration, ConfigurationChange, read, value_text
 from ..configuration.ports import SLURMCTLD, SLURMDBD
 from ..configuration.release_order import HEAD, JOB_STATE, PACKAGE_SOURCE, protocol_of_state, reads, release_of_protocol

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 from .configured_cluster import Host
 from .state_save_location import StateDirectoryError, as_user
 

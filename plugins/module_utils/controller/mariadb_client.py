@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 from ..language.errors import CollectionError
 
 LOCAL = "localhost"

@@ -14,7 +14,7 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 from ..language.errors import CollectionError
 
 CLONE_NEWNS = 0x00020000  # linux/sched.h; os.unshare came with Python 3.12

@@ -13,7 +13,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from ..host.files import File, read_record, write
+from ..host.files import File, write
+from ..host.json_files import read_record
 from ..language.hostlist import fold
 from .host import text
 from .sockets import connection_error

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 from ..configuration.conf_file import ConfigurationError, lines, value_text
 from ..host.files import File, write
 

@@ -16,6 +16,7 @@ from ..nodes.health import health_environment
 from .cluster import tmp_fs
 from .paths import HEALTH_PROGRAM, LIB_DIR
 from .public_files import public_content
+from .program_files import library
 from .run_host import RunHost
 from .unchanged_hosts import changed_hosts, record_digests
 
@@ -61,16 +62,15 @@ def files(host: RunHost) -> list[dict[str, str]]:
     own = host.option("slurm_health", "slurm_health_own_checks")
     checks = [name for name in host.option("slurm_health", "slurm_health_checks") if name not in own]
     return [
-        program(),
+        *program(),
         *(role_check(name) for name in checks),
         *(own_check(host, name, file) for name, file in own.items()),
     ]
 
 
-def program() -> dict[str, str]:
+def program() -> list[dict[str, Any]]:
     """The program that runs the checks."""
-    text = (ROLE / "files/health.py").read_text(encoding="utf-8").rstrip()
-    return {"path": HEALTH_PROGRAM, "content": f"#!/usr/bin/python3 -I\n{MARK}\n{text}\n", "mode": "0755"}
+    return library("slurm-health", {HEALTH_PROGRAM: "programs.health_check"}, MARK)
 
 
 def role_check(name: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, cast
 
 from ..client import scontrol
-from ..client.slurm_commands import output, run
+from ..client.commands import output, run
 from ..configuration import conf_file
 from ..controller.sockets import connection_error
 from ..language.hostlist import expand

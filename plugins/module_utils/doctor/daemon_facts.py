@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
 from ..language.formatting import short, visible
 from ..results.fact_records import DaemonRecord

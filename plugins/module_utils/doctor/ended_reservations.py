@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 
 SQUEUE = ["squeue", "--all", "--noheader", "--states=RESV_DEL_HOLD", "--format=%A|%r"]
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..client.slurm_commands import NOT_STARTED, run
+from ..client.commands import NOT_STARTED, run
 from ..controller.sockets import connection_error, sockets
 from ..gpu.devices import NVIDIA
 from ..hardware.cpu_files import TopologyError, counted_cpus

@@ -9,7 +9,7 @@ takes this back unless the answer is yes (`sacctmgr_list_runaway_jobs` in src/sa
 
 from __future__ import annotations
 
-from ..client.slurm_commands import Answer, run
+from ..client.commands import Answer, run
 
 SACCT = ["sacct", "--allusers", "--allocations", "--local", "--noheader", "--parsable2", "--format=JobIDRaw"]
 SACCT += ["--state=PENDING,RUNNING,SUSPENDED"]

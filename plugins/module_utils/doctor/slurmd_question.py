@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 from .evidence import SlurmNode
 
 SECONDS = 10

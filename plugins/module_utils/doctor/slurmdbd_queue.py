@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Mapping
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 from ..language.formatting import short, visible
 from .daemon_facts import LENGTH
 

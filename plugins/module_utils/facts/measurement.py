@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 from ..gpu.devices import read_gpus
 from ..hardware.cpu_files import TopologyError
 from ..hardware.numa_nodes import read_cpuless_memory

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from ..client.commands import NO_ANSWER, NOT_STARTED, Answer, run
 from ..client.scontrol import serving
-from ..client.slurm_commands import NO_ANSWER, NOT_STARTED, Answer, run
 from ..configuration import release_order
 from ..gpu.devices import NVIDIA
 from ..hardware.sysfs import Tree

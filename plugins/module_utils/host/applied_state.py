@@ -13,7 +13,8 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 
-from .files import File, read_record, write
+from .files import File, write
+from .json_files import read_record
 
 RECORDS = "/run/gpucluster-slurm/made"
 """The directory of the records. They end with a boot."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import errno
 import grp
-import json
 import os
 import pwd
 import re
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..language.errors import CollectionError
+from . import program_library
 from .file_checks import refusals
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -81,16 +81,6 @@ def temporary_file(content: bytes, suffix: str = "") -> Iterator[str]:
 def _without_waiting(path: str, flags: int) -> int:
     """The option `opener` of open(): a FIFO in the place of the file has no writer, who would be waited for."""
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def read_record(path: str) -> dict[str, Any]:
-    """A record of an earlier run, a mapping in JSON; empty without one, or if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 class File:
@@ -323,5 +313,20 @@ def replace(files: Sequence[File]) -> None:
         for file in files:
             file.discard()
         raise
+    _commit_libraries(files)
     for file in files:
         file.commit()
+
+
+def _commit_libraries(files: Sequence[File]) -> None:
+    """Put libraries of programs in their place, compiled, before the programs that name them."""
+    modules = [file for file in files if program_library.directory_of(file.path)]
+    if not modules or not any(file.changes for file in files):
+        return
+    for file in modules:
+        file.commit()
+    program_library.compile_modules(file.path for file in modules)
+    heads = [file.found[:1024].decode(errors="replace") for file in files if file.found and file not in modules]
+    program_library.remove_others(
+        {program_library.directory_of(file.path) for file in modules}, {*map(program_library.directory_of, heads)}
+    )

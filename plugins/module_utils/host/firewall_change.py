@@ -15,10 +15,11 @@ import os
 import re
 from typing import Any
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 from . import access_change
 from .access_change import UnconfirmedError
-from .files import File, FileError, read_record, write
+from .files import File, FileError, write
+from .json_files import read_record
 
 NFT = "/usr/sbin/nft"
 TABLE = ("inet", "gpucluster_slurm")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..client.slurm_commands import run
+from ..client.commands import run
 
 
 def read_journal_end(unit: str, lines: int) -> str:

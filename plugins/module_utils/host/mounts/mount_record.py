@@ -14,7 +14,8 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from ..files import File, read_record, write
+from ..files import File, write
+from ..json_files import read_record
 from .mountinfo import mounted
 
 PATH = "/var/lib/gpucluster-slurm/storage"

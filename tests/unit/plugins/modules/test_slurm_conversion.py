@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conversion import ConversionError, Database
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.daemons import Slurmdbd
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_conversion

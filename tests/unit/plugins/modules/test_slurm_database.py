@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import mariadb_client as mariadb
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.mariadb_client import MariadbError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_database

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer, CommandError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import Answer, CommandError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_host_cleanup
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_job
 
 AT = "2026-11-21T13:16:25"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from unittest.mock import Mock
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import CommandError
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_node
 
 

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.accounts import PeopleRecord
 from ansible_collections.gpucluster.slurm.plugins.module_utils.people.plan import PeoplePlan, Person

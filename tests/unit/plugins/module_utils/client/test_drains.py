@@ -42,12 +42,6 @@ def test_a_second_reason_has_another_owner() -> None:
     assert not drains.is_only(drains.ROLLING, "bad DIMM")
 
 
-def test_the_health_check_has_the_same_prefix() -> None:
-    program = (ROOT / "roles/slurm_health/files/health.py").read_text()
-    assert f'PREFIX = "{drains.HEALTH}"' in program
-    assert f'APPENDED = "{drains.APPENDED}"' in program
-
-
 def test_roles_drain_with_these_reasons() -> None:
     host = cluster()["n1"]
     assert (nvidia_mig.drain_reason(host), nvidia_driver.drain_reason(host)) == (drains.MIG, drains.DRIVER)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import conversion
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.conversion import (
     STARTED,

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import Configuration, read
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import daemons
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import journal, load_times

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import host as controller_host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
 

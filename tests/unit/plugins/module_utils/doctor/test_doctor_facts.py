@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.action.host_clock import offset
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import scontrol
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import records
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import Answer
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import (
     controller_facts,
     daemon_facts,

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs commands of Slurm and of the programs that it depends on, with a time limit and a fixed output format.
+"""Runs commands with a time limit, in a process group of their own, with an environment that fixes their output.
 
 A daemon that hangs must not hang the play, and `AnsibleModule.run_command` has no time limit. It also writes all of the
 input before it reads, and does not work in several threads. What may take any time is left to it: apt and dpkg, the
@@ -10,11 +10,13 @@ start of a service, the build of a kernel module.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..language.errors import CollectionError
 from .environment import own_environment
@@ -51,41 +53,78 @@ class Answer(NamedTuple):
         return said or f"exit status {self.status}"
 
 
-def run(command: Sequence[str], stdin: str = "", seconds: float = SECONDS, conf: str = "") -> Answer:
-    """Run a command.
+def run(
+    command: Sequence[str],
+    stdin: str = "",
+    seconds: float = SECONDS,
+    conf: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> Answer:
+    """Run a command in a process group of its own, which ends with it if it takes too long.
 
     Args:
         command: the command and its arguments.
         stdin: its standard input.
         seconds: the time after which it is killed.
         conf: path of a slurm.conf instead of the host's own.
+        environment: further variables, or other values of the collection's own.
     """
     try:
         # The module's run_command has no limit of time.
-        done = subprocess.run(  # pylint: disable=ansible-bad-function
+        process = subprocess.Popen(  # pylint: disable=ansible-bad-function
             command,
-            input=stdin,
-            env={**own_environment(), **({"SLURM_CONF": conf} if conf else {})},
-            timeout=seconds,
-            capture_output=True,
-            check=False,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**own_environment(), **({"SLURM_CONF": conf} if conf else {}), **(environment or {})},
+            start_new_session=True,
             encoding="utf-8",
             errors="replace",
         )
-    except subprocess.TimeoutExpired:
-        return Answer(NO_ANSWER, "", f"no answer in {seconds} s")
     except FileNotFoundError:
         return Answer(NOT_STARTED, "", "command not found")
     except OSError as error:
         return Answer(NOT_STARTED, "", error.strerror or str(error))
     except ValueError as error:  # no command can have such an argument, with a null byte for example
         return Answer(NOT_STARTED, "", str(error))
-    return Answer(done.returncode, done.stdout, done.stderr)
+    try:
+        said, errors = process.communicate(stdin or None, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        end(process)
+        return Answer(NO_ANSWER, "", f"no answer in {round(seconds, 1):g} s")
+    except BaseException:  # a signal, such as that of Ctrl-C, ends this program alone
+        end(process)
+        raise
+    return Answer(process.returncode, said, errors)
 
 
-def output(command: Sequence[str]) -> str:
+def end(process: subprocess.Popen[Any]) -> None:
+    """Kill a command and its children.
+
+    The kernel may not be able to end one that waits for a file server, so it is waited for a second only.
+    """
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=1)
+
+
+def output(command: Sequence[str], seconds: float = SECONDS, environment: Mapping[str, str] | None = None) -> str:
     """The output of a command. Raises CommandError with its message if it fails."""
-    answer = run(command)
+    answer = run(command, seconds=seconds, environment=environment)
     if answer.status:
         raise CommandError(f"{' '.join(command)}: {answer.message}")
     return answer.output
+
+
+class CommandsUntil:
+    """Commands that all end before one deadline."""
+
+    def __init__(self, seconds: float, environment: Mapping[str, str] | None = None) -> None:
+        """Begin the time. environment: as for `run`."""
+        self._deadline = time.monotonic() + seconds
+        self._environment = environment
+
+    def output(self, *command: str) -> str:
+        """The output of a command. Raises CommandError if it fails or does not end in time."""
+        return output(command, max(0.0, self._deadline - time.monotonic()), self._environment)

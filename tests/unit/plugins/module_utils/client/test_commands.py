@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_commands import CommandError, output, run
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import (
+    CommandError,
+    CommandsUntil,
+    output,
+    run,
+)
 from programs import StandIn
 
 
@@ -51,6 +56,27 @@ def test_a_command_that_hangs_is_ended(stand_in: StandIn) -> None:
     answer = run(["scontrol", "ping"], seconds=0.2)
     assert (answer.status, answer.message) == (124, "no answer in 0.2 s")
     assert time.monotonic() - start < 30
+
+
+def test_the_children_of_a_command_that_hangs_are_ended(stand_in: StandIn, tmp_path: Path) -> None:
+    """A child that holds the output would be waited for, and would outlive the run."""
+    stand_in("scontrol", f"(sleep 60; echo late >{tmp_path}/late) & echo $! >{tmp_path}/child; wait")
+    start = time.monotonic()
+    assert run(["scontrol"], seconds=0.5).status == 124
+    assert time.monotonic() - start < 30
+    child = (tmp_path / "child").read_text().strip()
+    assert not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text()
+
+
+def test_commands_until_one_deadline(stand_in: StandIn) -> None:
+    stand_in("sinfo", "echo idle")
+    stand_in("sacct", "sleep 60")
+    commands = CommandsUntil(1.5)
+    assert commands.output("sinfo") == "idle\n"
+    with pytest.raises(CommandError, match=r"^sacct: no answer in "):
+        commands.output("sacct")
+    with pytest.raises(CommandError, match=r"^sinfo: no answer in 0 s$"):
+        commands.output("sinfo")
 
 
 def test_what_is_not_installed_is_told_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,24 +13,23 @@ The program asks slurmctld only if a check fails, after the checks succeed again
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
-PREFIX = "health check "
-"""Beginning of this program's reasons. A node with another reason was drained by somebody else."""
-APPENDED = " : "
-"""Separator before a reason that Slurm appends (`set_node_reason` in `src/slurmctld/node_mgr.c`). Then the node has a
-second reason, and this program does not resume it."""
+from ..client.commands import CommandError, output
+from ..client.drains import APPENDED, HEALTH
+from ..client.scontrol import reason_of, records
+from ..host.json_files import read_record
+from ..host.locks import locked
+
 SILENT = "Not responding"
 """Beginning of Slurm's reasons for nodes that do not answer. Slurm replaces only these reasons."""
 CLEARED = f"{SILENT} (cleared by the health check)"
@@ -40,8 +39,6 @@ DIRECTORY = "/etc/gpucluster-slurm/health.d"
 SETTINGS = "/etc/gpucluster-slurm/health.json"
 STATE = "/run/gpucluster-slurm/health.json"
 """Results of the last run. A boot removes the file, and then the program asks slurmctld."""
-LOCKS = "/run/gpucluster-slurm/locks"
-"""The directory of the collection's locks (`host/locks.py`): root's, since who can open a lock can hold it."""
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 """Names of checks, as in run-parts(8). Files that editors and package managers leave behind are no checks."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -143,15 +140,8 @@ def run_checks(directory: str, environment: Mapping[str, str], limit: float, hun
 
 def reason_for(wrong: Mapping[str, str]) -> str:
     """The reason of a drained node: the failed checks and their errors, without quotes and control characters."""
-    text = PREFIX + "; ".join(f"{name}: {what}" for name, what in wrong.items())
+    text = HEALTH + "; ".join(f"{name}: {what}" for name, what in wrong.items())
     return re.sub(r"[^ -!#-&(-~]", "", text.replace(APPENDED, ": "))[:REASON].rstrip()
-
-
-def given_reason(node: str) -> str:
-    """The reason in an output of `scontrol --oneliner show node`, without user and time, which are at its end."""
-    end = r" \[[^\[\]]*@[^\[\]@]*\](?= {8}| (?:Comment|Extra|InstanceId|InstanceType|ReservationName)=|$)"
-    found = re.search(rf" Reason=(.*?)(?:{end}|$)", node, re.MULTILINE)
-    return found[1] if found else ""
 
 
 def action(node: str, reason: str) -> list[str]:
@@ -164,10 +154,10 @@ def action(node: str, reason: str) -> list[str]:
         node: output of `scontrol --oneliner show node`.
         reason: the reason to drain the node, or an empty text.
     """
-    state = re.search(r"\bState=(\S+)", node)
-    flags = set(re.split(r"[^A-Z_]+", state[1])) if state else set()
-    given = given_reason(node)
-    ours = given.startswith(PREFIX) and APPENDED not in given
+    found = next(iter(records(node)), {})
+    flags = set(re.split(r"[^A-Z_]+", found.get("State", "")))
+    given = reason_of(found).text
+    ours = given.startswith(HEALTH) and APPENDED not in given
     drained = "DRAIN" in flags
     if not reason:
         return ["State=RESUME", f"Reason={CLEARED}"] if drained and ours else []
@@ -178,40 +168,16 @@ def action(node: str, reason: str) -> list[str]:
 
 
 def scontrol(*words: str) -> str:
-    """The output of a scontrol command. Raises OSError with its output if it fails, or if it does not end in time."""
-    try:
-        done = subprocess.run(
-            ["scontrol", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=SCONTROL,
-            check=False,
-            env={"PATH": PATH, "LC_ALL": "C"},  # variables such as SLURM_CLUSTERS would change its output
-        )
-    except subprocess.TimeoutExpired:
-        raise OSError(f"scontrol {words[0]}: no answer in {SCONTROL} s") from None
-    output = done.stdout.decode(errors="replace")
-    if done.returncode:
-        raise OSError(f"scontrol {' '.join(words)}: {output.strip()}")
-    return output
+    """The output of a scontrol command. Raises CommandError if it fails, or if it does not end in time."""
+    return output(["scontrol", *words], seconds=SCONTROL)
 
 
 def own_node() -> str:
-    """The name of this node, for a person who runs the checks: slurmd passes it on. Raises OSError without one."""
+    """The name of this node, for a person who runs the checks: slurmd passes it on. Raises CommandError without one."""
     names = scontrol("show", "aliases").split()
     if not names:
-        raise OSError("this host is no node of Slurm")
+        raise CommandError("this host is no node of Slurm")
     return names[0]
-
-
-def read(path: str) -> dict[str, Any]:
-    """The mapping in a JSON file; empty if the file is missing, or incomplete because a run was killed."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def of_root(path: str, flags: int) -> int:
@@ -221,7 +187,7 @@ def of_root(path: str, flags: int) -> int:
 
 def examine() -> int:
     """Run the checks and update the node. Returns the exit status, which slurmd logs: 1 if a check fails."""
-    settings, before = read(SETTINGS), read(STATE)
+    settings, before = read_record(SETTINGS), read_record(STATE)
     environment = {"PATH": PATH, "LC_ALL": "C", **settings.get("environment", {})}
     wrong, hung = run_checks(DIRECTORY, environment, float(settings.get("limit", LIMIT)), before.get("hung", {}))
     reason = reason_for(wrong) if wrong else ""
@@ -235,7 +201,7 @@ def examine() -> int:
             if words:
                 scontrol("update", f"NodeName={name}", *words)
         known = not reason
-    except OSError as error:
+    except CommandError as error:
         # slurmctld does not answer: the next run asks again.
         print(error)
         known = False
@@ -244,63 +210,18 @@ def examine() -> int:
     return 1 if wrong else 0
 
 
-def open_lock() -> int:
-    """Open the lock, in a directory that only root can enter. Raises OSError if the directory is something else."""
-    with suppress(FileExistsError):
-        os.mkdir(LOCKS, 0o700)
-    directory = os.open(LOCKS, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        if os.fstat(directory).st_uid != os.geteuid():
-            raise PermissionError(f"{LOCKS} does not belong to root")
-        os.fchmod(directory, 0o700)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        return os.open("health", flags, 0o600, dir_fd=directory)
-    finally:
-        os.close(directory)
-
-
-def holder(lock: int) -> str:
-    """The process that holds the lock, with its command, by the locks of its open files (proc(5), fdinfo)."""
-    held = re.compile(rf"^lock:.*:{os.fstat(lock).st_ino} ", re.MULTILINE)
-    for process in filter(str.isdecimal, os.listdir("/proc")):
-        with suppress(OSError):
-            for number in os.listdir(f"/proc/{process}/fd"):
-                if os.readlink(f"/proc/{process}/fd/{number}") != f"{LOCKS}/health":
-                    continue
-                with open(f"/proc/{process}/fdinfo/{number}", encoding="utf-8") as info:
-                    if not held.search(info.read()):
-                        continue
-                with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
-                    return f"process {process} ({file.read().replace(chr(0), ' ').strip()})"
-    return "another process"
-
-
 @contextmanager
 def alone(seconds: float) -> Iterator[None]:
     """Wait for another run of this program. A run that has not ended after `seconds` is named, and not waited for.
 
     A broken node must be drained, whoever holds the lock.
     """
-    try:
-        lock = open_lock()
-    except OSError as error:
-        print(f"the lock of the health check: {error}; remove what is there")
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked("health", seconds))
+        except OSError as error:
+            print(error)
         yield
-        return
-    deadline = time.monotonic() + seconds
-    try:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    print(f"{holder(lock)} has held the lock of the health check for {seconds:g} s")
-                    break
-                time.sleep(0.1)
-        yield
-    finally:
-        os.close(lock)
 
 
 def waiting(limit: float) -> float:
@@ -316,9 +237,5 @@ def main() -> int:
     """Examine the node. Two runs at a time are prevented, since an administrator may start one while slurmd's runs."""
     os.umask(0o022)  # that of a person who runs it may be any, and other programs use the directory
     os.makedirs(os.path.dirname(STATE), mode=0o755, exist_ok=True)
-    with alone(waiting(float(read(SETTINGS).get("limit", LIMIT)))):
+    with alone(waiting(float(read_record(SETTINGS).get("limit", LIMIT)))):
         return examine()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
