@@ -296,8 +296,9 @@ def test_what_a_check_can_only_tell_is_a_change(runs: Runs) -> None:
 def test_a_check_shows_each_diff_once(runs: Runs) -> None:
     """A program of the collection has one line, a setting its diff."""
     name = runs.directory / "health"
+    (program,) = [file for file in slurm_health.program() if file["path"].endswith("/health_check.py")]
     files = [
-        {"path": str(name), "content": slurm_health.program()["content"]},
+        {"path": str(name), "content": program["content"]},
         {"path": str(runs.directory / "x.conf"), "content": f"Port=1{CLEAR}\n"},
     ]
     play = task("debug", {"msg": "x"})
@@ -306,8 +307,8 @@ def test_a_check_shows_each_diff_once(runs: Runs) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     lines = same(run.stdout).split("\n")
     assert lines[0] == "    Write (h[1-3])"
-    (program,) = [line for line in lines if str(name) in line]
-    assert re.fullmatch(rf"{name}: health.py of gpucluster.slurm, new, \d+ lines \(-v shows them\)", program)
+    (line,) = [line for line in lines if str(name) in line]
+    assert re.fullmatch(rf"{name}: health_check.py of gpucluster.slurm, new, \d+ lines \(-v shows them\)", line)
     assert "+Port=1\\x1b[2J" in lines
     assert lines[-4:] == [
         "changes TIME 3 of 3 Play: h[1-3]",

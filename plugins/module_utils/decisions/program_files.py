@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..host.program_library import LIBRARY
+from ..host import program_library
 from .packages import MANAGED
 from .role_files import COLLECTION
 
@@ -85,6 +85,11 @@ def sources(module: str) -> Mapping[str, str]:
     return dict(sorted(found.items()))
 
 
+def library_directory(name: str) -> str:
+    """The directory of a library, with all of its contents, for its removal."""
+    return f"{program_library.LIBRARY}/{name}"
+
+
 def library(name: str, programs: Mapping[str, str], mark: str = MANAGED) -> list[dict[str, Any]]:
     """Programs and their library, as files of slurm_files, slurm_packages and slurm_service.
 
@@ -95,7 +100,7 @@ def library(name: str, programs: Mapping[str, str], mark: str = MANAGED) -> list
     """
     texts = {path: text for module in programs.values() for path, text in sources(module).items()}
     digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:12]
-    directory = f"{LIBRARY}/{name}/{digest}"
+    directory = f"{library_directory(name)}/{digest}"
     modules = [{"path": f"{directory}/{PACKAGE}/{path}", "content": text} for path, text in sorted(texts.items())]
     starters = [
         {"path": path, "content": _STARTER.format(directory=directory, mark=mark, module=module), "mode": "0755"}

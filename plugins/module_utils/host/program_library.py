@@ -19,8 +19,6 @@ from ..client.commands import run
 
 LIBRARY = "/usr/local/lib/gpucluster-slurm/library"
 
-_DIRECTORY = re.compile(rf"{LIBRARY}/[\w-]+/[0-9a-f]{{12}}(?=[/\"])")
-
 _COMPILE = """
 import sys
 from py_compile import PycInvalidationMode, compile
@@ -33,7 +31,7 @@ for path in sys.argv[1:]:
 
 def directory_of(text: str) -> str:
     """The directory of a library that a path or the text of a starter names; empty without one."""
-    found = _DIRECTORY.search(text)
+    found = re.search(rf"{LIBRARY}/[\w-]+/[0-9a-f]{{12}}(?=[/\"])", text)
     return found[0] if found else ""
 
 

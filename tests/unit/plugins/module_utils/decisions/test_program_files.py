@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import program_library
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, from_options, replace
 
@@ -33,9 +34,7 @@ def small_house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
     monkeypatch.setattr(program_files, "MODULES", tmp_path)
-    monkeypatch.setattr(program_files, "LIBRARY", str(tmp_path / "library"))
-    pattern = program_library._DIRECTORY.pattern.replace(program_library.LIBRARY, str(tmp_path / "library"))
-    monkeypatch.setattr(program_library, "_DIRECTORY", program_library.re.compile(pattern))
+    monkeypatch.setattr(program_library, "LIBRARY", str(tmp_path / "library"))
     program_files.sources.cache_clear()
     return tmp_path
 
@@ -59,7 +58,7 @@ def test_a_program_starts_with_its_library(house: Path) -> None:
     program, _files = written(house)
     done = subprocess.run([program], capture_output=True, text=True, check=False, env={"PYTHONPATH": "/nowhere"})
     assert (done.returncode, done.stdout, done.stderr) == (3, SAID, "")
-    assert program.read_text().startswith(f"#!/usr/bin/python3 -IB\n{program_files.MANAGED}\n")
+    assert program.read_text().startswith(f"#!/usr/bin/python3 -IB\n{MANAGED}\n")
 
 
 def test_modules_are_compiled_for_the_python_of_programs(house: Path) -> None:
