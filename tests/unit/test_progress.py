@@ -17,13 +17,11 @@ import sys
 import termios
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import ansible_runner
 import pytest
 import yaml
 from ansible.plugins.callback.default import CallbackModule as Default
@@ -400,35 +398,6 @@ def test_a_narrow_terminal(runs: Runs) -> None:
     play = task("fail", {"msg": "word " * 60})
     lines = runs.at_terminal([play], NO_COLOR="1").split("\n")
     assert len([line for line in lines if line.startswith(" " * 29 + "word")]) >= 3
-
-
-# -- ansible-runner ----------------------------------------------------------------------------------------------------
-
-
-def test_ansible_runner_has_its_events_and_the_same_lines(tmp_path: Path) -> None:
-    runs = Runs(tmp_path / "project")
-    runs.write(STORY)
-    (tmp_path / "inventory").mkdir()
-    (runs.directory / "hosts.yml").rename(tmp_path / "inventory/hosts.yml")
-    variables = {name: value for name, value in runs.environment().items() if name.startswith("ANSIBLE_")}
-    run = ansible_runner.run(
-        private_data_dir=str(tmp_path),
-        playbook="play.yml",
-        envvars=variables | {"ANSIBLE_STDOUT_CALLBACK": CALLBACK, "ANSIBLE_NOCOLOR": "1"},
-        quiet=True,
-    )
-    events = Counter(event["event"] for event in run.events)
-    assert events["playbook_on_play_start"] == 9
-    assert events["runner_on_failed"] == 14
-    assert events["runner_on_unreachable"] == events["playbook_on_stats"] == 1
-    assert run.status == "failed"
-    with run.stdout as file:
-        output = file.read()
-    assert same(output).split("\n")[-6:-1] == LINES.split("\n")[-6:-1]
-    assert {line for line in same(output).split("\n") if line.startswith("changed")} == {
-        "changed TIME 3 of 3 First: h[1-3]",
-        "changed TIME 2 of 2 Handlers: h1",
-    }
 
 
 # -- site.yml ----------------------------------------------------------------------------------------------------------
