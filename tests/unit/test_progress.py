@@ -44,7 +44,7 @@ FIRST = [
     {"name": "Say them", "ansible.builtin.debug": {"msg": ["a", "b"]}, "run_once": True},
     {"name": "Say a value", "ansible.builtin.debug": {"var": "ansible_check_mode"}, "run_once": True},
     {"name": "Say items", "ansible.builtin.debug": {"msg": "{{ item }}"}, "loop": [1, "two"], "run_once": True},
-    {"name": "Ignored", "ansible.builtin.command": FAIL, "ignore_errors": True},
+    {"name": "Ignored", "ansible.builtin.raw": FAIL, "ignore_errors": True},
     {
         "block": [{"name": "Include", "ansible.builtin.include_tasks": "inner.yml"}],
         "rescue": [{"name": "Go on", "ansible.builtin.debug": {"msg": "rescued"}}],
@@ -52,7 +52,7 @@ FIRST = [
     {"name": "Secret", "ansible.builtin.command": "sh -c 'echo geheim; exit 1'", "no_log": True, "ignore_errors": True},
     {
         "name": "Items",
-        "ansible.builtin.command": "sh -c 'exit {{ item }}'",
+        "ansible.builtin.raw": "exit {{ item }}",
         "loop": [0, 1, 2],
         "ignore_errors": True,
         "changed_when": False,
@@ -61,6 +61,7 @@ FIRST = [
     {"name": "Skipped", "ansible.builtin.command": "true", "when": False},
     {"name": "By itself", "ansible.builtin.command": "true", "async": 20, "poll": 1, "changed_when": False},
 ]
+# Tasks that stand for any have raw, which sends no module: a run takes two thirds of the time.
 STORY: list[dict[str, Any]] = [
     {"name": "First", "hosts": "all", "tasks": FIRST},
     {
@@ -76,7 +77,7 @@ STORY: list[dict[str, Any]] = [
         "name": "In turn",
         "hosts": "h1,h2",
         "serial": 1,
-        "tasks": [{"name": "Look", "ansible.builtin.command": "true", "changed_when": False}],
+        "tasks": [{"name": "Look", "ansible.builtin.raw": "true", "changed_when": False}],
     },
     {
         "name": "Free",
@@ -92,7 +93,7 @@ STORY: list[dict[str, Any]] = [
                 "delay": 1,
                 "when": "inventory_hostname == 'h2'",
             },
-            {"name": "Look", "ansible.builtin.command": "true", "changed_when": False},
+            {"name": "Look", "ansible.builtin.raw": "true", "changed_when": False},
         ],
     },
     {
