@@ -41,6 +41,7 @@ def run_bounded(command: Sequence[str], directory: str) -> bytes:
         HangingCommandError: it has not ended in time.
         ValueError: it has failed, with the last line of its errors and never its output.
     """
+    parent = os.getppid()  # before the command runs: the parent may end as soon as it does
     try:
         process = subprocess.Popen(
             command,
@@ -54,7 +55,7 @@ def run_bounded(command: Sequence[str], directory: str) -> bytes:
         raise ValueError(f"cannot run: {error.strerror}: {error.filename}") from error
     with process:
         try:
-            printed, errors = _read(process)
+            printed, errors = _read(process, parent)
         except BaseException:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -67,11 +68,10 @@ def run_bounded(command: Sequence[str], directory: str) -> bytes:
     return printed
 
 
-def _read(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+def _read(process: subprocess.Popen[bytes], parent: int) -> tuple[bytes, bytes]:
     """What a process prints until it ends, and the last of its errors. Its children may keep both open."""
     printed, errors = bytearray(), bytearray()
     deadline = time.monotonic() + SECONDS
-    parent = os.getppid()
     with selectors.DefaultSelector() as selector:
         for pipe, content in ((process.stdout, printed), (process.stderr, errors)):
             selector.register(cast(IO[bytes], pipe), selectors.EVENT_READ, content)

@@ -323,6 +323,8 @@ class Lab:
         process = subprocess.Popen(
             [
                 *before,
+                # Started under nohup, the tests ignore this signal, and so would their child.
+                *("env", "--default-signal=HUP"),
                 "ansible-playbook",
                 playbook if "/" in playbook else f"gpucluster.slurm.{playbook}",
                 f"--inventory={self.inventory}",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,6 +103,7 @@ def of_tasks(node: Any) -> Iterator[str]:
                 yield from of_tasks(part)
 
 
+@cache
 def messages() -> list[Message]:
     """All messages, by file."""
     found = [

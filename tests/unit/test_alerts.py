@@ -23,7 +23,7 @@ pytestmark = pytest.mark.once
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "roles/slurm_metrics/files"
 RULES = FILES / "rules/alerts.yml"
-TESTS = ("alerts.yml", "alerts_of_days.yml")
+TESTS = ("alerts.yml", "alerts_of_hours.yml", "alerts_of_days.yml")
 OF_DOCTOR = {cause.name for cause in (*MEASURED, *OWNED, *SAID, UNKNOWN)} | {cause.name for cause in SERVER_CAUSES}
 
 

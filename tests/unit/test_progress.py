@@ -17,13 +17,11 @@ import sys
 import termios
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import ansible_runner
 import pytest
 import yaml
 from ansible.plugins.callback.default import CallbackModule as Default
@@ -46,7 +44,7 @@ FIRST = [
     {"name": "Say them", "ansible.builtin.debug": {"msg": ["a", "b"]}, "run_once": True},
     {"name": "Say a value", "ansible.builtin.debug": {"var": "ansible_check_mode"}, "run_once": True},
     {"name": "Say items", "ansible.builtin.debug": {"msg": "{{ item }}"}, "loop": [1, "two"], "run_once": True},
-    {"name": "Ignored", "ansible.builtin.command": FAIL, "ignore_errors": True},
+    {"name": "Ignored", "ansible.builtin.raw": FAIL, "ignore_errors": True},
     {
         "block": [{"name": "Include", "ansible.builtin.include_tasks": "inner.yml"}],
         "rescue": [{"name": "Go on", "ansible.builtin.debug": {"msg": "rescued"}}],
@@ -54,7 +52,7 @@ FIRST = [
     {"name": "Secret", "ansible.builtin.command": "sh -c 'echo geheim; exit 1'", "no_log": True, "ignore_errors": True},
     {
         "name": "Items",
-        "ansible.builtin.command": "sh -c 'exit {{ item }}'",
+        "ansible.builtin.raw": "exit {{ item }}",
         "loop": [0, 1, 2],
         "ignore_errors": True,
         "changed_when": False,
@@ -63,6 +61,7 @@ FIRST = [
     {"name": "Skipped", "ansible.builtin.command": "true", "when": False},
     {"name": "By itself", "ansible.builtin.command": "true", "async": 20, "poll": 1, "changed_when": False},
 ]
+# Tasks that stand for any have raw, which sends no module: a run takes two thirds of the time.
 STORY: list[dict[str, Any]] = [
     {"name": "First", "hosts": "all", "tasks": FIRST},
     {
@@ -78,7 +77,7 @@ STORY: list[dict[str, Any]] = [
         "name": "In turn",
         "hosts": "h1,h2",
         "serial": 1,
-        "tasks": [{"name": "Look", "ansible.builtin.command": "true", "changed_when": False}],
+        "tasks": [{"name": "Look", "ansible.builtin.raw": "true", "changed_when": False}],
     },
     {
         "name": "Free",
@@ -94,7 +93,7 @@ STORY: list[dict[str, Any]] = [
                 "delay": 1,
                 "when": "inventory_hostname == 'h2'",
             },
-            {"name": "Look", "ansible.builtin.command": "true", "changed_when": False},
+            {"name": "Look", "ansible.builtin.raw": "true", "changed_when": False},
         ],
     },
     {
@@ -401,35 +400,6 @@ def test_a_narrow_terminal(runs: Runs) -> None:
     play = task("fail", {"msg": "word " * 60})
     lines = runs.at_terminal([play], NO_COLOR="1").split("\n")
     assert len([line for line in lines if line.startswith(" " * 29 + "word")]) >= 3
-
-
-# -- ansible-runner ----------------------------------------------------------------------------------------------------
-
-
-def test_ansible_runner_has_its_events_and_the_same_lines(tmp_path: Path) -> None:
-    runs = Runs(tmp_path / "project")
-    runs.write(STORY)
-    (tmp_path / "inventory").mkdir()
-    (runs.directory / "hosts.yml").rename(tmp_path / "inventory/hosts.yml")
-    variables = {name: value for name, value in runs.environment().items() if name.startswith("ANSIBLE_")}
-    run = ansible_runner.run(
-        private_data_dir=str(tmp_path),
-        playbook="play.yml",
-        envvars=variables | {"ANSIBLE_STDOUT_CALLBACK": CALLBACK, "ANSIBLE_NOCOLOR": "1"},
-        quiet=True,
-    )
-    events = Counter(event["event"] for event in run.events)
-    assert events["playbook_on_play_start"] == 9
-    assert events["runner_on_failed"] == 14
-    assert events["runner_on_unreachable"] == events["playbook_on_stats"] == 1
-    assert run.status == "failed"
-    with run.stdout as file:
-        output = file.read()
-    assert same(output).split("\n")[-6:-1] == LINES.split("\n")[-6:-1]
-    assert {line for line in same(output).split("\n") if line.startswith("changed")} == {
-        "changed TIME 3 of 3 First: h[1-3]",
-        "changed TIME 2 of 2 Handlers: h1",
-    }
 
 
 # -- site.yml ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ import ansible_runner
 import jsonschema
 import pytest
 import yaml
-from test_progress import BIN, CALLBACK, ROOT, STORY, Runs
+from test_progress import BIN, CALLBACK, LINES, ROOT, STORY, Runs, same
 
 SCHEMA = json.loads((ROOT / "runner/result.schema.json").read_text())
 WAIT = [{"name": "Wait", "hosts": "all", "tasks": [{"name": "Wait", "ansible.builtin.command": "sleep 120"}]}]
 TURN = {"name": "Turn", "hosts": "all", "tasks": [{"name": "Change", "ansible.builtin.command": "true"}]}
+STOP = next(play for play in STORY if play["name"] == "Fatal")
 GIVE = {"ansible.builtin.set_stats": {"data": {"slurm_removal": {"not_cleaned": ["h2"]}}}, "run_once": True}
 
 
@@ -51,16 +53,30 @@ def file_of(run: ansible_runner.Runner) -> dict[str, Any]:
     return dict(json.loads(Path(run.config.artifact_dir, "slurm_result.json").read_text()))
 
 
+@pytest.fixture(name="story", scope="module")
+def run_of_the_story(tmp_path_factory: pytest.TempPathFactory) -> ansible_runner.Runner:
+    """All that can happen, through ansible-runner. It takes as long as ten short runs."""
+    data = directory(tmp_path_factory.mktemp("story"), STORY)
+    return ansible_runner.run(private_data_dir=str(data), playbook="play.yml", quiet=True)
+
+
 def test_a_file_with_any_output(tmp_path: Path) -> None:
     runs, file = Runs(tmp_path / "runs"), tmp_path / "result.json"
     environment = {"GPUCLUSTER_SLURM_RESULT": str(file)}
-    plain = runs.run(STORY, ANSIBLE_STDOUT_CALLBACK="ansible.builtin.default")
-    run = runs.run(STORY, ANSIBLE_STDOUT_CALLBACK="ansible.builtin.default", **environment)
-    strip = re.compile(r"0:00:0\d\.\d+|delta.*|start.*|end.*")
-    assert strip.sub("", run.stdout).splitlines()[-6:] == strip.sub("", plain.stdout).splitlines()[-6:]
+    plays = [TURN, STOP]
+    plain = runs.run(plays, ANSIBLE_STDOUT_CALLBACK="ansible.builtin.default")
+    run = runs.run(plays, ANSIBLE_STDOUT_CALLBACK="ansible.builtin.default", **environment)
+    assert sorted(run.stdout.splitlines()) == sorted(plain.stdout.splitlines())  # hosts are in any order
     assert run.stderr == plain.stderr
     assert file.stat().st_mode & 0o777 == 0o600
     result = checked(json.loads(file.read_text()))
+    assert (result["playbook"], result["state"], result["ended"]) == ("play", "to be repaired by the next run", True)
+    assert result["hosts"] == {"h1": "failed", "h2": "changed", "h3": "changed"}
+
+
+def test_what_a_file_says_of_all_that_can_happen(story: ansible_runner.Runner) -> None:
+    content = file_of(story)
+    result = checked(content)
     assert (result["playbook"], result["state"], result["ended"]) == ("play", "to be repaired by the next run", True)
     assert result["hosts"] == {"h1": "failed", "h2": "failed", "h3": "unreachable"}
     assert [(each["stage"], each["host"], each["task"]) for each in result["failed"]] == [
@@ -70,7 +86,7 @@ def test_a_file_with_any_output(tmp_path: Path) -> None:
     ]
     assert [each["stage"] for each in result["changes"]] == ["First", "Handlers"]
     assert result["progress"]["stages"] == [play["name"] for play in STORY]
-    assert "geheim" not in file.read_text()
+    assert "geheim" not in json.dumps(content)
 
 
 @pytest.mark.parametrize(("argument", "state"), [("--check", "ok"), ("--diff", "changed")])
@@ -102,16 +118,30 @@ def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     assert "Changed 3 of 3 hosts" in run.stdout
 
 
-def test_artifacts_are_the_file(tmp_path: Path) -> None:
+def test_artifacts_are_the_file(story: ansible_runner.Runner) -> None:
     """AWX stores artifact_data of this event. A second callback is too late for it."""
-    run = ansible_runner.run(private_data_dir=str(directory(tmp_path, STORY)), playbook="play.yml", quiet=True)
-    (event,) = [event for event in run.events if event["event"] == "playbook_on_stats"]
-    artifacts, file = event["event_data"]["artifact_data"], file_of(run)
+    (event,) = [event for event in story.events if event["event"] == "playbook_on_stats"]
+    artifacts, file = event["event_data"]["artifact_data"], file_of(story)
     for content in (artifacts, file):
         assert checked(content).pop("seconds") >= 0
         del content["slurm_result"]["seconds"]
     assert artifacts == file
-    assert file["slurm_result"]["state"] == "to be repaired by the next run"
+
+
+def test_ansible_runner_has_its_events_and_the_same_lines(story: ansible_runner.Runner) -> None:
+    """Those of test_progress.py."""
+    events = Counter(event["event"] for event in story.events)
+    assert events["playbook_on_play_start"] == 9
+    assert events["runner_on_failed"] == 14
+    assert events["runner_on_unreachable"] == events["playbook_on_stats"] == 1
+    assert story.status == "failed"
+    with story.stdout as file:
+        output = file.read()
+    assert same(output).split("\n")[-6:-1] == LINES.split("\n")[-6:-1]
+    assert {line for line in same(output).split("\n") if line.startswith("changed")} == {
+        "changed TIME 3 of 3 First: h[1-3]",
+        "changed TIME 2 of 2 Handlers: h1",
+    }
 
 
 def test_two_runs_of_one_process_and_the_end_of_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
@@ -46,6 +47,13 @@ def targets(address: str) -> dict[str, set[str]]:
     return found
 
 
+def names(address: str, selector: str) -> set[str]:
+    """Slurm's names that some targets of Prometheus have."""
+    query = urlencode({"query": f'{{__name__=~"slurm_.+",{selector}}}'})
+    with urlopen(f"http://{address}:9090/api/v1/query?{query}", timeout=10) as answer:
+        return {series["metric"]["__name__"] for series in json.load(answer)["data"]["result"]}
+
+
 @pytest.mark.parametrize("private", [False, True], ids=["open", "private"])
 def test_dashboard_4323_has_its_series(lab: Lab, address: str, tmp_path: Path, private: bool) -> None:
     conf = {**lab.cluster.get("slurm_conf", {}), **({"PrivateData": ["jobs", "usage"]} if private else {})}
@@ -58,6 +66,7 @@ def test_dashboard_4323_has_its_series(lab: Lab, address: str, tmp_path: Path, p
         time.sleep(1)
     again = site(measured)
     assert again.changed == {}
+    assert names(address, 'job="node"') & names(address, 'job=~"slurm_.+"') == set()
     has_pages = lab.release > "25.11"
     assert ("slurm_nodes" in targets(address)) == has_pages
     if has_pages and private:

@@ -18,6 +18,7 @@ import pytest
 from lab import ROOT, Lab
 
 PROGRAM = ROOT / "roles/slurm_metrics/files/slurm-metrics"
+PROMETHEUS = ROOT / "roles/slurm_metrics/templates/prometheus.yml.j2"
 PLACE = "/run/test-native-series"
 RUN = f"""
 import sys
@@ -117,6 +118,11 @@ def parse(text: str) -> Values:
     return {name: float(value) for name, _space, value in rows}
 
 
+def of_slurmctld(lab: Lab, head: str) -> Values:
+    """The series on the pages of slurmctld itself."""
+    return parse(lab.script(head, "python3 -", FETCH.encode()).decode())
+
+
 def count(lab: Lab, head: str, command: str) -> int:
     """The number of lines of a command."""
     return int(lab.command(head, f"{command} | wc -l"))
@@ -160,7 +166,7 @@ def test_promtool_reads_the_file(lab: Lab, head: str, load: str) -> None:
 def test_slurmctld_itself_has_the_same_series(lab: Lab, head: str, load: str) -> None:
     if not has_series(lab):
         pytest.skip("slurmctld of this release has no series")
-    own, native = run(lab, head, "--all"), parse(lab.script(head, "python3 -", FETCH.encode()).decode())
+    own, native = run(lab, head, "--all"), of_slurmctld(lab, head)
     assert own[f'slurm_node_cpus_alloc{{node="{load}"}}'] == 1
     both = {name for name in own if not re.match(OWN, name)} - MOVING
     assert both - set(native) == set()
@@ -175,6 +181,18 @@ def test_only_what_slurmctld_has_not(lab: Lab, head: str) -> None:
     gpus = {name for name in found if "gpus" in name and not name.startswith("slurm_gpus_")}
     assert all(re.match(OWN, name) for name in found - gpus)
     assert bool(gpus) == (lab.release < "26.05")
+
+
+def test_prometheus_takes_each_name_from_one_of_them(lab: Lab, head: str) -> None:
+    """What both have is what it drops of slurmctld's. It does not read the page of users and accounts."""
+    if not has_series(lab):
+        pytest.skip("slurmctld of this release has no series")
+    (dropped,) = re.findall(r"regex: (\S+), action: drop", PROMETHEUS.read_text())
+    own, native = (
+        {name.partition("{")[0] for name in found if not USERS.match(name)}
+        for found in (run(lab, head), of_slurmctld(lab, head))
+    )
+    assert own & native == {name for name in native if re.fullmatch(dropped, name)} != set()
 
 
 def test_a_slurmctld_that_hangs(lab: Lab, head: str) -> None:

@@ -102,7 +102,8 @@ def killed_run(directory: Path, number: signal.Signals, group: bool = False) -> 
     (directory / "play.yml").write_text(PLAY)
     program = Path(sys.executable).with_name("ansible-playbook")
     run = subprocess.Popen(
-        [program, "--inventory=one,two,three,", "play.yml"],
+        # Started under nohup, the tests ignore this signal, and so would their child.
+        ["env", "--default-signal=HUP", program, "--inventory=one,two,three,", "play.yml"],
         cwd=directory,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
