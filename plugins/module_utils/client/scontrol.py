@@ -31,13 +31,18 @@ def show(what: str, *name: str) -> list[Record]:
 
 
 def records(text: str) -> list[Record]:
-    """The records in lines of `Key=value`; `(null)` is empty. The reason of a node has all that is behind it."""
+    """The records in lines of `Key=value`; `(null)` is empty. The reason of a node has all that is behind it.
+
+    Of a node the first value of a key counts: its comment, behind the others, may look like them.
+    """
     found = []
     for line in text.split("\n"):
-        fields, is_node, reason = line.strip().partition(" Reason=") if line.startswith("NodeName=") else (line, "", "")
+        node = line.startswith("NodeName=")
+        fields, has_reason, reason = line.strip().partition(" Reason=") if node else (line, "", "")
         pairs = [pair.partition("=") for pair in re.split(r"\s+(?=[A-Z]\w*=)", fields.strip())]
-        record = {key: value.replace("(null)", "") for key, _equals, value in pairs if _equals}
-        found.append(record | ({"Reason": reason} if is_node else {}))
+        ordered = reversed(pairs) if node else pairs
+        record = {key: value.replace("(null)", "") for key, _equals, value in ordered if _equals}
+        found.append(record | ({"Reason": reason} if has_reason else {}))
     return [record for record in found if record]
 
 

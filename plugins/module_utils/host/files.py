@@ -320,13 +320,18 @@ def replace(files: Sequence[File]) -> None:
 
 def _commit_libraries(files: Sequence[File]) -> None:
     """Put libraries of programs in their place, compiled, before the programs that name them."""
-    modules = [file for file in files if program_library.directory_of(file.path)]
-    if not modules or not any(file.changes for file in files):
+    libraries = {file.path: program_library.directory_of(file.path) for file in files}
+    modules = [file for file in files if libraries[file.path]]
+    programs = [file for file in files if not libraries[file.path] and _library_in(file.content)]
+    if not modules or not any(file.changes for file in [*modules, *programs]):
         return
     for file in modules:
         file.commit()
     program_library.compile_modules(file.path for file in modules)
-    heads = [file.found[:1024].decode(errors="replace") for file in files if file.found and file not in modules]
-    program_library.remove_others(
-        {program_library.directory_of(file.path) for file in modules}, {*map(program_library.directory_of, heads)}
-    )
+    before = {_library_in(file.found or b"") for file in programs}
+    program_library.remove_others({libraries[file.path] for file in modules}, before)
+
+
+def _library_in(content: bytes) -> str:
+    """The directory of a library that a program names at its beginning; empty without one."""
+    return program_library.directory_of(content[:1024].decode(errors="replace"))

@@ -73,3 +73,8 @@ def test_nodes_that_are_not_as_wanted(state: str, reason: str, nodes: list[str])
 
 def test_reasons_are_without_who_and_when() -> None:
     assert [reason_of(node).text for node in records(NODES)] == ["", "new DIMMs", "Not responding", "bad fan"]
+
+
+def test_a_comment_that_looks_like_other_fields_changes_none() -> None:
+    (node,) = records("NodeName=n1 State=IDLE Comment=x State=DOWN Reason=bad DIMM [root@1]")
+    assert node["State"] == "IDLE"

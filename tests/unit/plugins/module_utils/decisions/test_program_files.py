@@ -89,6 +89,16 @@ def test_a_program_that_starts_during_the_change_has_its_own_version(house: Path
     assert " c 2 " in subprocess.run([program], capture_output=True, text=True, check=False).stdout
 
 
+def test_another_task_with_the_same_programs_keeps_what_was_before(house: Path) -> None:
+    """It changes a file of its own."""
+    written(house)
+    (house / "language/letters.py").write_text("A = 'b'\n")
+    _program, files = written(house)
+    wanted = [{"path": file.path, "content": file.content.decode(), "mode": f"{file.mode:o}"} for file in files]
+    replace(from_options([*wanted, {"path": str(house / "timer"), "content": "[Timer]\n", "mode": "0644"}]))
+    assert len([*(house / "library/clock").iterdir()]) == 2
+
+
 def test_a_host_that_has_everything_stays_as_it_is(house: Path) -> None:
     _program, files = written(house)
     assert [file.path for file in written(house)[1] if file.changes] == []
