@@ -257,7 +257,7 @@ def test_a_call_that_cannot_be_killed_is_left_and_none_is_added(node: Node, monk
     monkeypatch.setattr(gpu_driver, "QUERY_SECONDS", 0.3)
     node.put("nvidia-smi", f"echo $$ >>{node.directory}/pids; exec sleep 300")
     with monkeypatch.context() as patched:
-        patched.setattr(gpu_calls.os, "killpg", lambda _group, _signal: None)
+        patched.setattr(os, "killpg", lambda _group, _signal: None)
         found = node.collect()
     process = int((node.directory / "pids").read_text())
     try:

@@ -12,6 +12,7 @@ import json
 import math
 import random
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -215,9 +216,9 @@ def test_percentages_are_the_mean_of_the_last_minute(node: Node, monkeypatch: py
     node.prolog(7, "0")
     for text, now in (("0 90 1", 999), ("0 0 0", 1055), ("0 30 1", 1056), ("0 60 1", 1058)):
         node.loads(text)
-        monkeypatch.setattr(slurm_gpu_metrics.time, "monotonic", lambda now=now: float(now))
+        monkeypatch.setattr(time, "monotonic", lambda now=now: float(now))
         slurm_gpu_metrics.take_sample(5.0)
-    monkeypatch.setattr(slurm_gpu_metrics.time, "monotonic", lambda: 1060.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 1060.0)
     found = node.collect()
     assert only(found, "slurm_job_utilization_gpu", {"slurmjobid": "7"}) == 30
     assert only(found, "DCGM_FI_DEV_GPU_UTIL", {"gpu": "0"}) == 30
@@ -236,7 +237,7 @@ def test_a_job_that_has_ended_keeps_its_seconds_until_they_are_scraped(
     node.collect()
     node.prolog(7, "0")
     now = 1000.0
-    monkeypatch.setattr(slurm_gpu_metrics.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     slurm_gpu_metrics.take_sample(5.0)
     # The epilog is just at work.
     (node.run / "gpu-job-data/7").unlink()
