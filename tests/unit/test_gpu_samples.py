@@ -12,6 +12,7 @@ import json
 import math
 import random
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -315,7 +316,8 @@ def test_mig_instances_are_not_measured_and_no_job_asks_nobody(node: Node) -> No
 def test_it_ends_when_its_program_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, times = Clock(100), iter([1, 1, 1, 2])
     monkeypatch.setattr(slurm_gpu_metrics, "time", clock)
-    monkeypatch.setattr(slurm_gpu_metrics, "changed_at", lambda _path: next(times))
+    monkeypatch.setattr(sys, "argv", ["/usr/local/sbin/slurm-gpu-metrics", "sample"])
+    monkeypatch.setattr(slurm_gpu_metrics, "changed_at", lambda path: next(times) if str(path) == sys.argv[0] else 0)
     monkeypatch.setattr(slurm_gpu_metrics, "locked_sample", lambda _length: 5.0)
     slurm_gpu_metrics.sample()
     assert clock.now == 10

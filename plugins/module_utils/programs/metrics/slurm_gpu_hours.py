@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
+from ...client import slurm_records
 from ...client.commands import CommandError, output
 from ...host.json_files import read_record, read_settings
 from ...host.replacing import remove, replace
@@ -133,11 +134,11 @@ def parse_jobs(answer: str, now: int) -> Iterator[GpuJob]:
 
 def gpus_of(tres: str) -> tuple[int, str, bool]:
     """The number of GPUs in AllocTRES, their type, and whether there are parts of GPUs alone."""
-    amounts = dict(pair.split("=", 1) for pair in tres.split(",") if "=" in pair)
-    kinds = [name[len("gres/gpu:") :] for name in amounts if name.startswith("gres/gpu:")]
-    typed = sum(int(amounts[f"gres/gpu:{kind}"]) for kind in kinds)
-    gpus = int(amounts.get("gres/gpu", typed))
-    parts = not gpus and any(name.startswith(("gres/shard", "gres/mps")) for name in amounts)
+    found = slurm_records.gpus(tres)
+    kinds = [kind for kind in found if kind]
+    typed = sum(found[kind] for kind in kinds)
+    gpus = found.get("", typed)
+    parts = not gpus and any(each.kind != "gpu" for each in slurm_records.gres(tres))
     return gpus, kinds[0] if len(kinds) == 1 and typed == gpus else "", parts
 
 
