@@ -265,10 +265,6 @@ def test_means_of_nothing_are_zero(metrics: ModuleType) -> None:
         metrics.read_sdiag("No data available. Probably slurmctld is not working\n")
 
 
-def test_a_drain_without_a_reason_has_no_known_cause() -> None:
-    assert metric_nodes.find_cause("", "root") == "unknown"
-
-
 # -- the format --------------------------------------------------------------------------------------------------------
 
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from ...client import drains
+from ...client.drains import ASLEEP, NO_TIMEOUT, beginnings, cause
 from ...client.scontrol import Record, reason_of, records
 from ...client.slurm_records import gpus, integer, listed, states
-from ...doctor.causes import by_reason
-from ...doctor.evidence import ASLEEP, NO_TIMEOUT
 from ...language.series import Series
 
 NODES = ("scontrol", "--all", "--future", "--details", "--oneliner", "show", "nodes")
@@ -59,7 +56,7 @@ PLANNED_OUTAGES = (("power", ASLEEP), ("reboot", NO_TIMEOUT), ("maintenance", fr
 """Why nobody is to be called for a node, by its states and flags: power saving, a reboot that Slurm has ordered, a
 reservation with the flag MAINT. The first reason counts: a node that boots answers nobody, also in a maintenance."""
 
-BOOT_FAILED = ("ResumeTimeout reached", "reboot timed out")
+BOOT_FAILED = beginnings("reboot-timeout")
 """Reasons of nodes that did not come back. Slurm shows the first of them as POWERED_DOWN
 (`src/slurmctld/power_save.c`)."""
 
@@ -208,23 +205,17 @@ def count_node_states(nodes: Iterable[MetricNode]) -> dict[str, int]:
 # -- drained nodes ---------------------------------------------------------------------------------------------------
 
 
-@cache
-def find_cause(reason: str, user: str) -> str:
-    """doctor's word for the cause of a drain, as far as the reason tells."""
-    return by_reason(reason, drains.owner(reason, user)).name
-
-
 def add_faults(series: Series, nodes: Iterable[MetricNode]) -> None:
     """Our series of drained nodes, of nodes that are down, and of silent ones; and for which nobody is to be called."""
     for node in nodes:
-        cause, outage = find_cause(node.reason, node.user), node.planned_outage
+        why, outage = cause(node.reason, node.user), node.planned_outage
         if outage:
             series.add("slurm_node_planned_outage", 1, node=node.name, why=outage)
         if "DRAIN" in node.flags:
-            series.add("slurm_node_drain_since_seconds", node.since, node=node.name, cause=cause)
+            series.add("slurm_node_drain_since_seconds", node.since, node=node.name, cause=why)
         if outage in ("power", "reboot"):
             continue  # it is not meant to answer
         if node.state == "DOWN":
-            series.add("slurm_node_down", 1, node=node.name, cause=cause, reason=node.reason)
+            series.add("slurm_node_down", 1, node=node.name, cause=why, reason=node.reason)
         if "NOT_RESPONDING" in node.flags:
             series.add("slurm_node_not_responding", 1, node=node.name)
