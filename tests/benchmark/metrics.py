@@ -20,15 +20,30 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_records import FIELD
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.series import Series
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics.metric_jobs import (
+    RECORD,
+    add_jobs,
+    add_queue,
+    read_jobs,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics.metric_nodes import (
+    add_nodes,
+    read_nodes,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics.slurm_metrics import (
+    SDIAG,
+    add_gpus,
+    add_partitions,
+)
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PROGRAM = ROOT / "roles/slurm_metrics/files/slurm-metrics"
 NODES, JOBS = 10_000, 50_000
 SITE_NODES, PARTITIONS = 2_000, 4
 HOURLY = 1_000
@@ -44,10 +59,13 @@ PORT, PROMETHEUS = 19099, 19090
 def of_controller(ssh_config: str, host: str) -> dict[str, Any]:
     """The figures of metrics_host.py."""
     ssh = ["ssh", "-F", ssh_config, host, "sudo"]
-    for path in (PROGRAM, HERE / "metrics_host.py"):
-        subprocess.run(
-            [*ssh, "tee", f"/run/{path.name}"], input=path.read_bytes(), stdout=subprocess.DEVNULL, check=True
-        )
+    # In one text, the program is compiled at each start, which a host does once.
+    texts = {
+        "slurm-metrics": program_files.sent("programs.metrics.slurm_metrics").encode(),
+        "metrics_host.py": (HERE / "metrics_host.py").read_bytes(),
+    }
+    for name, text in texts.items():
+        subprocess.run([*ssh, "tee", f"/run/{name}"], input=text, stdout=subprocess.DEVNULL, check=True)
     command = [*ssh, "unshare", "--mount", "python3", "/run/metrics_host.py", "/run/slurm-metrics"]
     answer = subprocess.run([*command, str(NODES), str(JOBS)], stdout=subprocess.PIPE, text=True, check=True).stdout
     figures: dict[str, Any] = json.loads(answer)
@@ -57,35 +75,23 @@ def of_controller(ssh_config: str, host: str) -> dict[str, Any]:
 # -- the number of series ----------------------------------------------------------------------------------------------
 
 
-def load() -> ModuleType:
-    """The program as a module."""
-    loader = SourceFileLoader("slurm_metrics", str(PROGRAM))
-    spec = spec_from_loader("slurm_metrics", loader)
-    assert spec
-    module = module_from_spec(spec)
-    sys.modules["slurm_metrics"] = module
-    loader.exec_module(module)
-    return module
-
-
 def text_of_a_site() -> str:
     """The file of `slurm-metrics cluster --all` for the site. Jobs have no series of their own."""
-    program = load()
     text = "".join(
         f"NodeName=gpu{number:04} CPUAlloc=64 CPUEfctv=128 CPUTot=128 Gres=gpu:h100:8 GresUsed=gpu:h100:4(IDX:0-3) "
         f"RealMemory=2000000 AllocMem=1000000 FreeMem=900000 State=MIXED Partitions=all,part{number % PARTITIONS}\n"
         for number in range(SITE_NODES)
     )
-    job = program.FIELD.join(["RUNNING", "None", "all", "user", "account", "N/A", "1795817000", "8", "cpu=8,mem=9G"])
-    nodes, jobs = program.read_nodes(text), program.read_jobs(f"{job}{program.RECORD}\n" * HOURLY)
-    series = program.Series()
-    for add in (program.add_jobs, program.add_queue):
+    job = FIELD.join(["RUNNING", "None", "all", "user", "account", "N/A", "1795817000", "8", "cpu=8,mem=9G"])
+    nodes, jobs = read_nodes(text), read_jobs(f"{job}{RECORD}\n" * HOURLY)
+    series = Series()
+    for add in (add_jobs, add_queue):
         add(series, jobs)
-    program.add_nodes(series, nodes)
-    for add in (program.add_partitions, program.add_gpus):
-        add(series, nodes, jobs)
-    series.add_all("slurm_", dict.fromkeys(program.SDIAG.values(), 0))
-    return str(series.text())
+    add_nodes(series, nodes)
+    for add_both in (add_partitions, add_gpus):
+        add_both(series, nodes, jobs)
+    series.add_all("slurm_", dict.fromkeys(SDIAG.values(), 0))
+    return series.text()
 
 
 # -- Prometheus --------------------------------------------------------------------------------------------------------

@@ -39,17 +39,19 @@ BROKEN = {
 RESUMED = 10
 """Seconds after which a node that is resumed has to be IDLE."""
 WRAPPER = "/usr/local/sbin/nvidia-smi"
-METRICS = "/collection/roles/slurm_metrics/files/slurm-gpu-metrics"
+METRICS = """
+import sys
+sys.path.insert(0, "/collection/plugins")
+from module_utils.programs.metrics import slurm_gpu_metrics
+"""
 TEXTFILE = "/var/lib/prometheus/node-exporter/gpu.prom"
 BUSY, MEASURED = "gpucluster_job_gpu_busy_seconds_total", "gpucluster_job_gpu_measured_seconds_total"
 USED = (BUSY, MEASURED, "slurm_job_utilization_gpu")
 SAMPLE_SECONDS, USE_SECONDS = 0.25, 20
 """Shorter spans than on a node, and how long samples are taken of each load: 100/sqrt(80) percentage points."""
-SAMPLER = f"""
-import importlib.machinery, sys
-program = importlib.machinery.SourceFileLoader("program", "{METRICS}").load_module()
-program.SAMPLE_SECONDS = {SAMPLE_SECONDS}
-program.sample()
+SAMPLER = f"""{METRICS}
+slurm_gpu_metrics.SAMPLE_SECONDS = {SAMPLE_SECONDS}
+slurm_gpu_metrics.sample()
 """
 SHOWN = ("gpucluster_gpu_processes", "DCGM_FI_DEV_POWER_USAGE", "gpucluster_gpu_query_seconds")
 SHARES = {100: (90, 100), 30: (15, 45), 0: (0, 5)}
@@ -357,8 +359,7 @@ class Check:
 
     def series(self) -> list[tuple[str, dict[str, str], float]]:
         """What slurm-gpu-metrics writes now: names, labels and values."""
-        # -I, as in the line that the role writes: next to it is a token.py, which is not Python's.
-        self.root.answer("python3", "-I", METRICS)
+        self.root.answer("python3", "-I", "-c", f"{METRICS}sys.exit(slurm_gpu_metrics.main())")
         rows = re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", self.root.read(TEXTFILE), re.MULTILINE)
         return [(name, dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)) for name, labels, value in rows]
 

@@ -16,11 +16,17 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import jinja2
 import pytest
-from programs import load
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language import hostlist
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import (
+    gpu_driver,
+    gpu_jobs,
+    slurm_gpu_metrics,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 TEMPLATE = REPOSITORY / "roles/slurmctld/templates/job_script.sh.j2"
@@ -48,7 +54,6 @@ class Node:
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.directory = directory
-        self.program: ModuleType = load("slurm_metrics/files/slurm-gpu-metrics")
         self.run, self.root, self.bin = directory / "run", directory / "root", directory / "bin"
         self.spool = directory / "spool"
         self.textfile, self.configuration = directory / "gpu.prom", directory / "conf/slurm.conf"
@@ -58,22 +63,23 @@ class Node:
         self.configuration.write_text("")
         (self.configuration.parent / "gres.conf").write_text("")
         self.put("logger", f'printf "%s\\n" "$*" >>{directory}/log')
-        environment = {
-            "PATH": f"{self.bin}:{os.environ['PATH']}",
-            "NVML_STAND_IN": str(directory / "gpus"),
-            "NVIDIA_SMI_STAND_IN_LOADS": str(directory / "loads"),
-        }
-        for name, value in (
-            ("RUN", self.run),
-            ("ROOT", self.root),
-            ("TEXTFILE", self.textfile),
-            ("CONFIGURATIONS", (str(directory / "none"), str(self.configuration))),
-            ("ENVIRONMENT", environment),
-            # Under the load of other tests, Python starts slowly.
-            ("QUERY_SECONDS", 20.0),
-            ("DETAIL_SECONDS", 20.0),
+        for name, text in (
+            ("PATH", f"{self.bin}:{os.environ['PATH']}"),
+            ("NVML_STAND_IN", str(directory / "gpus")),
+            ("NVIDIA_SMI_STAND_IN_LOADS", str(directory / "loads")),
         ):
-            monkeypatch.setattr(self.program, name, value)
+            monkeypatch.setitem(environment.ENVIRONMENT, name, text)
+        for module, name, value in (
+            (gpu_jobs, "RUN", self.run),
+            (locks, "LOCKS", str(self.run / "locks")),
+            (gpu_driver, "ROOT", self.root),
+            (slurm_gpu_metrics, "TEXTFILE", str(self.textfile)),
+            (gpu_jobs, "CONFIGURATIONS", (str(directory / "none"), str(self.configuration))),
+            # Under the load of other tests, Python starts slowly.
+            (gpu_driver, "QUERY_SECONDS", 20.0),
+            (gpu_driver, "DETAIL_SECONDS", 20.0),
+        ):
+            monkeypatch.setattr(module, name, value)
         self.put("nvidia-smi", f'exec {sys.executable} -S {STAND_IN} "$@"')
         self.have([MODEL, MODEL], ["/dev/nvidia[0-1]"])
         self.start_steps()
@@ -92,7 +98,7 @@ class Node:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"Model: \t\t {MODEL}\nDevice Minor: \t {minor}\n")
         lines = "".join(
-            f"slurmd: Gres Name=gpu Type=h100 Count={1 if 'nvidia-caps' in text else len(self.program.expand(text))} "
+            f"slurmd: Gres Name=gpu Type=h100 Count={1 if 'nvidia-caps' in text else len(hostlist.expand(text))} "
             f"Index=0 ID=7696487 File={text} Links=(null) Flags=HAS_FILE,HAS_TYPE,ENV_NVML\n"
             for text in files
         )
@@ -113,13 +119,13 @@ class Node:
 
     def collect(self) -> list[Sample]:
         """Run slurm-gpu-metrics, and return what it has written."""
-        assert self.program.main() == 0
+        assert slurm_gpu_metrics.main([]) == 0
         return samples(self.textfile.read_text())
 
     def text(self, stage: str) -> str:
         """The program of a stage, without scripts."""
-        environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
-        template = environment.from_string(TEMPLATE.read_text())
+        surroundings = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
+        template = surroundings.from_string(TEMPLATE.read_text())
         text = template.render(stage=stage, scripts=[], gpu_map=True)
         for path, own in (("=/run/gpucluster-slurm\n", f"={self.run}\n"), ("PATH=", f"PATH={self.bin}:")):
             assert path in text

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import scontrol
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import metric_nodes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import next_nodes
 from ansible_collections.gpucluster.slurm.roles.slurm_report.files.slurm_report import collect
 from programs import load
@@ -52,7 +53,7 @@ CASES = {
 
 
 def by_metrics(line: str) -> tuple[str, ...]:
-    (node,) = load("slurm_metrics/files/slurm-metrics").read_nodes(line)
+    (node,) = metric_nodes.read_nodes(line)
     return node.reason, node.user, str(node.since or "")
 
 

@@ -94,10 +94,7 @@ PLACES: dict[str, str] = {
     "roles/job_tools/files/nvcrlogin.py": AS_USER,
     "roles/rotation/files/munge_switch.py": f"{ROOTS}, and munge's own, without links; test_munge_switch.py",
     "plugins/module_utils/programs/health_check.py": "test_locks_of_programs",
-    "roles/slurm_metrics/files/slurm-metrics": "test_slurm_metrics.py",
-    "roles/slurm_metrics/files/slurm-gpu-hours": f"{ROOTS}; test_gpu_hours.py",
-    "roles/slurm_metrics/files/slurm-gpu-metrics": f"{ROOTS}; test_gpu_metrics.py",
-    "roles/slurm_metrics/files/token.py": ROOTS,
+    "plugins/module_utils/programs/metrics/slurm_gpu_hours.py": f"{ROOTS}; test_gpu_hours.py",
     # Scripts and settings.
     "roles/enroot/files/enroot-data.sh": AS_USER,
     "roles/enroot/files/enroot-dir.sh": AS_USER,

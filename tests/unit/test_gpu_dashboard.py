@@ -41,7 +41,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def test_each_expression_gives_series(tmp_path: Path) -> None:
-    program = load("slurm_metrics/files/slurm-gpu-hours")
+    program = load("metrics.slurm_gpu_hours")
     values: dict[str, Values] = {name: minutes(START, END, value) for name, value in SERIES.items()}
     # 1.2 % of the first 25 minutes, and nothing of the others.
     for kind, share, end in (("measured", 1, END), ("busy", 0.012, START + 1500)):

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from gpu_accounting import Accounting, Values, minutes, prometheus
 from programs import load
 
@@ -35,16 +36,15 @@ class Controller:
     """A controller that serves, with its program and the records of slurmdbd."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.program: ModuleType = load("slurm_metrics/files/slurm-gpu-hours")
+        self.program: ModuleType = load("metrics.slurm_gpu_hours")
         self.directory = directory
         programs = directory / "bin"
         programs.mkdir()
         self.accounting = Accounting(directory, programs)
-        environment = {"PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
-        monkeypatch.setattr(self.program, "ENVIRONMENT", environment)
-        monkeypatch.setattr(self.program, "SETTINGS", directory / "metrics.json")
-        monkeypatch.setattr(self.program, "STATE", directory / "state/gpu-hours.json")
-        monkeypatch.setattr(self.program, "TEXTFILES", directory)
+        monkeypatch.setitem(environment.ENVIRONMENT, "PATH", f"{programs}:{os.environ['PATH']}")
+        monkeypatch.setattr(self.program, "SETTINGS", str(directory / "metrics.json"))
+        monkeypatch.setattr(self.program, "STATE", str(directory / "state/gpu-hours.json"))
+        monkeypatch.setattr(self.program, "TEXTFILES", str(directory))
         self.serve()
 
     def serve(self, serving: int = 1, waiting: int = 0, now: float = START) -> None:
@@ -347,7 +347,7 @@ def test_no_link_in_place_of_its_directory_is_followed(
     controller.serve(serving=serving, now=START)
     shutil.copy2(tmp_path / "slurm.prom", victim)
     (tmp_path / "link").symlink_to(victim)
-    monkeypatch.setattr(controller.program, "TEXTFILES", tmp_path / "link")
+    monkeypatch.setattr(controller.program, "TEXTFILES", str(tmp_path / "link"))
     with suppress(OSError):
         controller.program.lines(NOBODY, START)
     assert (victim / "gpu-hours.prom").read_text() == "of root"

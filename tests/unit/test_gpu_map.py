@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import gpu_jobs
 from gpu_nodes import MODEL, Node, attributions
 
 pytestmark = pytest.mark.once
@@ -246,7 +247,7 @@ def test_a_full_disk_fails_no_job_and_leaves_no_earlier_run(node: Node) -> None:
 
 def test_a_lock_that_somebody_holds_leaves_out_jobs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.prolog(7, "0")
-    monkeypatch.setattr(node.program, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(gpu_jobs, "LOCK_SECONDS", 0.1)
     with open(node.run / "locks/gpus", "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         found = node.collect()

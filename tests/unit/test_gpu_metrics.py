@@ -15,6 +15,13 @@ from pathlib import Path
 
 import pytest
 import recordings
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language import hostlist
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import (
+    gpu_calls,
+    gpu_driver,
+    gpu_jobs,
+    slurm_gpu_metrics,
+)
 from gpu_nodes import MODEL, Node, only, samples
 
 pytestmark = pytest.mark.once
@@ -39,7 +46,7 @@ def place(root: Path, files: dict[str, str]) -> None:
 
 def test_a_real_gpu_has_all_series_of_the_dashboard(node: Node) -> None:
     """The answer of an H200 to the fields of the program. pmon of this recording is the stand-in's."""
-    fields = [*node.program.FIELDS]
+    fields = [*gpu_driver.FIELDS]
     (node.directory / "answer").write_text(recordings.query_gpu(fields))
     place(node.root, {f"proc/driver/{path}": text for path, text in recordings.driver_files().items()})
     query = f"--query-gpu={','.join(fields)}"
@@ -63,14 +70,14 @@ def test_a_real_gpu_has_all_series_of_the_dashboard(node: Node) -> None:
     assert not [name for name, _labels, _value in found if name == "gpucluster_gpu_slowed"]
 
 
-def test_the_recorded_list_of_slurmd(node: Node) -> None:
+def test_the_recorded_list_of_slurmd() -> None:
     for name in ("slurmd-G-files", "slurmd-G-nvidia", "slurmd-G-nvml"):
-        assert node.program.parse_gres(recordings.slurm(name)) == [["/dev/nvidia0"]]
+        assert gpu_jobs.parse_gres(recordings.slurm(name)) == [["/dev/nvidia0"]]
 
 
-def test_the_recorded_answer_about_details(node: Node) -> None:
-    gpu = node.program.Gpu("0", "nvidia0", address="0000:00:06.0")
-    assert node.program.add_details([gpu], recordings.nvidia_smi(("-q", "-x"))[1])
+def test_the_recorded_answer_about_details() -> None:
+    gpu = gpu_driver.DriverGpu("0", "nvidia0", address="0000:00:06.0")
+    assert gpu_driver.add_details([gpu], recordings.nvidia_smi(("-q", "-x"))[1])
     assert (gpu.processes, gpu.instances) == (0, [])
 
 
@@ -109,8 +116,8 @@ def test_jobs_that_share_a_gpu_have_its_values_and_say_so(node: Node) -> None:
     assert only(found, "gpucluster_gpu_jobs", {"gpu": "0"}) == 2
 
 
-def test_processes_that_pmon_shows(node: Node) -> None:
-    gpus = [node.program.Gpu(str(i), f"nvidia{i}") for i in range(3)]
+def test_processes_that_pmon_shows() -> None:
+    gpus = [gpu_driver.DriverGpu(str(i), f"nvidia{i}") for i in range(3)]
     output = (
         "# gpu         pid   type     sm    mem    enc    dec    command \n"
         "# Idx           #    C/G      %      %      %      %    name \n"
@@ -120,7 +127,7 @@ def test_processes_that_pmon_shows(node: Node) -> None:
         "    1       4124     G      4      1      -      -    Xorg      \n"
         "    2       4125     C      -      -      -      -    c      \n"
     )
-    assert node.program.count_processes(gpus, output)
+    assert gpu_driver.count_processes(gpus, output)
     assert [gpu.processes for gpu in gpus] == [1, 2, 1]
 
 
@@ -163,10 +170,10 @@ def test_the_last_xid_of_a_gpu(node: Node) -> None:
     assert only(node.collect(), "DCGM_FI_DEV_XID_ERRORS", {"gpu": "1"}) == 79
 
 
-def test_reasons_for_lower_clocks(node: Node) -> None:
+def test_reasons_for_lower_clocks() -> None:
     fields = ["index", "pci.bus_id", "uuid", "name", "clocks_throttle_reasons.active"]
     row = "0, 00000000:01:00.0, GPU-0, A100, 0x0000000000000049\n"
-    (gpu,) = node.program.parse_gpus(fields, row, {})
+    (gpu,) = gpu_driver.parse_gpus(fields, row, {})
     assert gpu.slowed == ["hw_slowdown", "hw_thermal_slowdown"]
 
 
@@ -233,13 +240,13 @@ def test_without_any_program_of_the_driver(node: Node, monkeypatch: pytest.Monke
 
 
 def test_a_call_that_takes_too_long_is_killed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node.program, "QUERY_SECONDS", 0.3)
+    monkeypatch.setattr(gpu_driver, "QUERY_SECONDS", 0.3)
     node.put("nvidia-smi", f"echo $$ >{node.directory}/pid; sleep 300 & wait")
     started = time.monotonic()
     found = node.collect()
     assert time.monotonic() - started < 20
     process = int((node.directory / "pid").read_text())
-    assert node.program.start_of(process) is None
+    assert gpu_calls.start_of(process) is None
     assert only(found, "gpucluster_gpu_query_failures_total", {"query": "gpu"}) == 1
     assert only(found, "gpucluster_gpu_query_hanging", {}) == 0
     assert only(found, "gpucluster_gpu_query_seconds", {"query": "gpu"}) >= 0.3
@@ -247,10 +254,10 @@ def test_a_call_that_takes_too_long_is_killed(node: Node, monkeypatch: pytest.Mo
 
 def test_a_call_that_cannot_be_killed_is_left_and_none_is_added(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in for state D is a process that this test keeps from being killed."""
-    monkeypatch.setattr(node.program, "QUERY_SECONDS", 0.3)
+    monkeypatch.setattr(gpu_driver, "QUERY_SECONDS", 0.3)
     node.put("nvidia-smi", f"echo $$ >>{node.directory}/pids; exec sleep 300")
     with monkeypatch.context() as patched:
-        patched.setattr(node.program.os, "killpg", lambda _group, _signal: None)
+        patched.setattr(os, "killpg", lambda _group, _signal: None)
         found = node.collect()
     process = int((node.directory / "pids").read_text())
     try:
@@ -263,7 +270,7 @@ def test_a_call_that_cannot_be_killed_is_left_and_none_is_added(node: Node, monk
     finally:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
-    monkeypatch.setattr(node.program, "QUERY_SECONDS", 20.0)
+    monkeypatch.setattr(gpu_driver, "QUERY_SECONDS", 20.0)
     node.put("nvidia-smi", "echo 0, 00000000:01:00.0, GPU-0, A100, Disabled, 81920, 0x0, 41, 99.5, 1410, 17, 5, 0, 0")
     found = node.collect()
     assert only(found, "gpucluster_gpu_query_hanging", {}) == 0
@@ -354,15 +361,15 @@ def test_a_link_in_place_of_the_directory_is_not_followed(node: Node, monkeypatc
     for name in ("gpu.prom", ".gpu.prom.new"):
         (victim / name).write_text("of root")
     (node.directory / "link").symlink_to(victim)
-    monkeypatch.setattr(node.program, "TEXTFILE", node.directory / "link/gpu.prom")
-    assert node.program.main() == 1
+    monkeypatch.setattr(slurm_gpu_metrics, "TEXTFILE", str(node.directory / "link/gpu.prom"))
+    assert slurm_gpu_metrics.main([]) == 1
     assert {path.read_text() for path in victim.iterdir()} == {"of root"}
 
 
 def test_each_series_has_its_help_and_type_once(node: Node) -> None:
     node.prolog(7, "0")
     node.collect()
-    node.program.take_sample(5.0)
+    slurm_gpu_metrics.take_sample(5.0)
     node.collect()
     text = node.textfile.read_text()
     names = [name for name, _labels, _value in samples(text)]
@@ -378,23 +385,23 @@ def test_each_series_has_its_help_and_type_once(node: Node) -> None:
     assert len([1 for a, b in zip(["", *names], names) if a != b]) == len(kinds)
 
 
-def test_every_series_is_in_the_design(node: Node) -> None:
+def test_every_series_is_in_the_design() -> None:
     design = (Path(__file__).parents[2] / "docs/design/gpu_use.md").read_text()
     known = set()
     for text in re.findall(r"`((?:DCGM|slurm_job|gpucluster_gpu|gpucluster_job)_[\w{},]+)`", design):
         before, _, rest = text.partition("{")
         inner, _, after = rest.partition("}")
         known |= {f"{before}{part}{after}" for part in inner.split(",")}
-    assert {*node.program.HELP} == known
+    assert {*slurm_gpu_metrics.HELP} == known
 
 
 def test_one_run_at_a_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.collect()
-    monkeypatch.setattr(node.program, "RUN_SECONDS", 0.0)
+    monkeypatch.setattr(slurm_gpu_metrics, "RUN_SECONDS", 0.0)
     node.textfile.unlink()
     with open(node.run / "locks/gpu-metrics", "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert node.program.main() == 1
+        assert slurm_gpu_metrics.main([]) == 1
     assert not node.textfile.exists()
 
 
@@ -407,5 +414,5 @@ def test_one_run_at_a_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
         ("/dev/nvidia0,/dev/nvidia-caps/nvidia-cap12", ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap12"]),
     ],
 )
-def test_files_of_a_hostlist(node: Node, text: str, files: list[str]) -> None:
-    assert node.program.expand(text) == files
+def test_files_of_a_hostlist(text: str, files: list[str]) -> None:
+    assert hostlist.expand(text) == files

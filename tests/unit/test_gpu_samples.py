@@ -12,18 +12,23 @@ import json
 import math
 import random
 import re
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.locks import LockError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import (
+    gpu_calls,
+    gpu_jobs,
+    slurm_gpu_metrics,
+)
 from gpu_nodes import MODEL, Node, only
-from programs import load
 
 pytestmark = pytest.mark.once
 
-PROGRAM = load("slurm_metrics/files/slurm-gpu-metrics")
 PAGE = (Path(__file__).parents[2] / "docs/admin/gpu-hours.md").read_text()
 ALERTS = (Path(__file__).parents[2] / "roles/slurm_metrics/files/rules/alerts.yml").read_text()
 
@@ -63,12 +68,12 @@ def _samples(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Iterator[tuple[fl
         def take(length: float) -> float:
             found.append((clock.now, length))
             clock.now += took
-            return float(PROGRAM.span_after(took))
+            return float(slurm_gpu_metrics.span_after(took))
 
-        monkeypatch.setattr(PROGRAM, "time", clock)
-        monkeypatch.setattr(PROGRAM, "locked_sample", take)
+        monkeypatch.setattr(slurm_gpu_metrics, "time", clock)
+        monkeypatch.setattr(slurm_gpu_metrics, "locked_sample", take)
         with pytest.raises(EndError):
-            PROGRAM.sample()
+            slurm_gpu_metrics.sample()
         return iter(found)
 
     return samples
@@ -94,10 +99,10 @@ class Load:
 
 def measure(load: Load, samples: Iterator[tuple[float, float]]) -> tuple[float, float]:
     """Busy and measured seconds by samples."""
-    job = PROGRAM.Job("7", {"start": "1"}, 0)
-    state = PROGRAM.State()
+    job = gpu_jobs.NotedJob("7", {"start": "1"}, 0)
+    state = gpu_calls.GpuState()
     for when, length in samples:
-        PROGRAM.count(state, {"0": [job]}, {"0": load.shown(when)}, length, when)
+        slurm_gpu_metrics.count(state, {"0": [job]}, {"0": load.shown(when)}, length, when)
     use = state.use["7 0"]
     return use["busy"], use["measured"]
 
@@ -107,14 +112,14 @@ def measure(load: Load, samples: Iterator[tuple[float, float]]) -> tuple[float, 
 
 def stated(seconds: float) -> float:
     """The error that the page states, in percentage points."""
-    return 100 / math.sqrt(seconds / PROGRAM.SAMPLE_SECONDS)
+    return 100 / math.sqrt(seconds / slurm_gpu_metrics.SAMPLE_SECONDS)
 
 
 def test_the_page_states_the_error_and_the_resolution() -> None:
     for text, seconds in (("10 minutes", 600), ("an hour", 3600), ("8 hours", 8 * 3600)):
         points = f"{stated(seconds):.1f}".removesuffix(".0")
         assert re.search(rf"{points} (percentage )?points after {text}", PAGE), (points, text)
-    assert f"each {PROGRAM.SAMPLE_SECONDS:.0f} s" in PAGE
+    assert f"each {slurm_gpu_metrics.SAMPLE_SECONDS:.0f} s" in PAGE
 
 
 def test_the_stated_error_holds_for_200_loads(samples: Any) -> None:
@@ -126,7 +131,7 @@ def test_the_stated_error_holds_for_200_loads(samples: Any) -> None:
         period, seconds = math.exp(rng.uniform(0, math.log(600))), rng.choice((600, 600, 1800, 3600))
         load = Load(rng, period, rng.choice((0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)))
         busy, measured = measure(load, samples(seconds))
-        assert measured == pytest.approx(seconds, abs=PROGRAM.SAMPLE_SECONDS)
+        assert measured == pytest.approx(seconds, abs=slurm_gpu_metrics.SAMPLE_SECONDS)
         errors.append(abs(100 * busy / measured - 100 * load.busy(seconds) / seconds) / stated(seconds))
     assert sum(error <= 1 for error in errors) >= 190
     assert max(errors) < 2
@@ -201,7 +206,7 @@ def test_seconds_of_jobs(node: Node) -> None:
     node.prolog(8, "1")
     node.loads("0 40 1", "1 80 2", "2 90 1")
     for _sample in range(2):
-        assert node.program.take_sample(5.0) >= 5.0
+        assert slurm_gpu_metrics.take_sample(5.0) >= 5.0
     assert counters(node) == {("7", "0"): (4, 10), ("7", "1"): (8, 10), ("8", "1"): (8, 10)}
     labels = {"user": "user7", "account": "physics", "partition": "gpu", "slurmjobid": "7", "gpu": "0"}
     assert only(node.collect(), BUSY, labels) == 4
@@ -212,16 +217,16 @@ def test_percentages_are_the_mean_of_the_last_minute(node: Node, monkeypatch: py
     node.prolog(7, "0")
     for text, now in (("0 90 1", 999), ("0 0 0", 1055), ("0 30 1", 1056), ("0 60 1", 1058)):
         node.loads(text)
-        monkeypatch.setattr(node.program.time, "monotonic", lambda now=now: float(now))
-        node.program.take_sample(5.0)
-    monkeypatch.setattr(node.program.time, "monotonic", lambda: 1060.0)
+        monkeypatch.setattr(time, "monotonic", lambda now=now: float(now))
+        slurm_gpu_metrics.take_sample(5.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 1060.0)
     found = node.collect()
     assert only(found, "slurm_job_utilization_gpu", {"slurmjobid": "7"}) == 30
     assert only(found, "DCGM_FI_DEV_GPU_UTIL", {"gpu": "0"}) == 30
     # The next job has none of its samples.
     node.epilog(7)
     node.prolog(8, "0")
-    node.program.take_sample(5.0)
+    slurm_gpu_metrics.take_sample(5.0)
     found = node.collect()
     assert only(found, "slurm_job_utilization_gpu", {"slurmjobid": "8"}) == 60
     assert only(found, "DCGM_FI_DEV_GPU_UTIL", {"gpu": "0"}) == 37.5
@@ -233,18 +238,18 @@ def test_a_job_that_has_ended_keeps_its_seconds_until_they_are_scraped(
     node.collect()
     node.prolog(7, "0")
     now = 1000.0
-    monkeypatch.setattr(node.program.time, "monotonic", lambda: now)
-    node.program.take_sample(5.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    slurm_gpu_metrics.take_sample(5.0)
     # The epilog is just at work.
     (node.run / "gpu-job-data/7").unlink()
-    node.program.take_sample(5.0)
+    slurm_gpu_metrics.take_sample(5.0)
     assert node.map() == {"0": "7\n"}
     node.epilog(7)
     now += 95  # the timer, its random delay, and a scrape
-    node.program.take_sample(5.0)
+    slurm_gpu_metrics.take_sample(5.0)
     assert counters(node) == {("7", "0"): (0, 5)}
     now += 10
-    node.program.take_sample(5.0)
+    slurm_gpu_metrics.take_sample(5.0)
     assert counters(node) == {}
 
 
@@ -252,10 +257,10 @@ def test_a_job_that_was_requeued_begins_anew(node: Node) -> None:
     node.collect()
     node.prolog(7, "0")
     node.loads("0 50 1")
-    node.program.take_sample(5.0)
+    slurm_gpu_metrics.take_sample(5.0)
     node.epilog(7)
     node.prolog(7, "0", SLURM_JOB_START_TIME="1764289999")
-    node.program.take_sample(10.0)
+    slurm_gpu_metrics.take_sample(10.0)
     assert counters(node) == {("7", "0"): (5, 10)}
 
 
@@ -270,10 +275,10 @@ def test_a_driver_that_says_nothing_has_not_measured(node: Node, answer: str) ->
     node.collect()
     node.prolog(7, "0")
     node.loads("0 50 1")
-    node.program.take_sample(5.0)
+    slurm_gpu_metrics.take_sample(5.0)
     smi = (node.bin / "nvidia-smi").read_text()
     node.put("nvidia-smi", answer)
-    node.program.take_sample(5.0)
+    slurm_gpu_metrics.take_sample(5.0)
     (node.bin / "nvidia-smi").write_text(smi)
     assert counters(node) == {("7", "0"): (2.5, 5)}
 
@@ -284,10 +289,10 @@ def test_failures_are_counted_and_a_call_that_hangs_is_the_only_one(
     node.collect()
     node.prolog(7, "0")
     node.put("nvidia-smi", f"echo run >>{node.directory}/runs; exit 9")
-    node.program.take_sample(5.0)
+    slurm_gpu_metrics.take_sample(5.0)
     assert state_of(node)["failures"]["use"] == 1
-    monkeypatch.setattr(node.program.Calls, "hangs", lambda _self: True)
-    node.program.take_sample(5.0)
+    monkeypatch.setattr(gpu_calls.DriverCalls, "hangs", lambda _self: True)
+    slurm_gpu_metrics.take_sample(5.0)
     assert (node.directory / "runs").read_text() == "run\n"
     assert state_of(node)["failures"]["use"] == 2
 
@@ -300,29 +305,28 @@ def test_mig_instances_are_not_measured_and_no_job_asks_nobody(node: Node) -> No
     path.write_text("gpu0/gi1/access 12\ngpu0/gi2/access 21\n")
     node.collect()
     node.put("nvidia-smi", f"echo run >>{node.directory}/runs")
-    node.program.take_sample(5.0)
+    slurm_gpu_metrics.take_sample(5.0)
     node.prolog(7, "1")
     assert node.map() == {"0.2": "7\n"}
-    node.program.take_sample(5.0)
+    slurm_gpu_metrics.take_sample(5.0)
     assert state_of(node)["use"] == {}
     assert not (node.directory / "runs").exists()
 
 
 def test_it_ends_when_its_program_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, times = Clock(100), iter([1, 1, 1, 2])
-    monkeypatch.setattr(PROGRAM, "time", clock)
-    monkeypatch.setattr(PROGRAM, "changed_at", lambda _path: next(times))
-    monkeypatch.setattr(PROGRAM, "locked_sample", lambda _length: 5.0)
-    PROGRAM.sample()
+    monkeypatch.setattr(slurm_gpu_metrics, "time", clock)
+    monkeypatch.setattr(sys, "argv", ["/usr/local/sbin/slurm-gpu-metrics", "sample"])
+    monkeypatch.setattr(slurm_gpu_metrics, "changed_at", lambda path: next(times) if str(path) == sys.argv[0] else 0)
+    monkeypatch.setattr(slurm_gpu_metrics, "locked_sample", lambda _length: 5.0)
+    slurm_gpu_metrics.sample()
     assert clock.now == 10
 
 
 def test_a_lock_that_is_held_measures_nothing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    program: ModuleType = node.program
-
     def held(_name: str, _seconds: float) -> Any:
-        raise program.LockError("held")
+        raise LockError("held")
 
-    monkeypatch.setattr(program, "lock", held)
-    assert program.locked_sample(5.0) == 5.0
+    monkeypatch.setattr(slurm_gpu_metrics, "locked", held)
+    assert slurm_gpu_metrics.locked_sample(5.0) == 5.0
     assert not (node.run / "gpu-state.json").exists()

@@ -29,6 +29,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import access_change, file_checks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.series import Series
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import gpu_calls
 from programs import ROLES, StandIn, load
 
 OF_THE_HOST = {
@@ -139,7 +141,9 @@ PLACES: dict[str, Callable[..., object]] = {
     "the switch of munge": lambda program, _path: program("rotation/files/munge_switch.py").run("sinfo"),
     "the first boot": lambda program, _path: program("first_boot/files/first_boot.py").run(["sinfo"]),
     "the health check": lambda program, _path: program("health_check").scontrol("ping"),
-    "the series of GPUs": lambda program, _path: gpu_series(program("slurm_metrics/files/slurm-gpu-metrics")),
+    "the series of GPUs": lambda _program, _path: gpu_calls.DriverCalls(gpu_calls.GpuState(), Series()).run(
+        "use", ["nvidia-smi"], 5
+    ),
 }
 """What runs a command of ours; it gets the fixture `program` and an empty directory."""
 
@@ -148,11 +152,6 @@ def dump(backup: ModuleType) -> None:
     repository = backup.Repository({"target": "/x", "cluster": "c"})
     with pytest.raises(backup.BackupError):
         backup.piped(["mariadb"], ["show"], repository.environment)
-
-
-def gpu_series(metrics: ModuleType) -> None:
-    calls = metrics.Calls(metrics.State(), metrics.Series())
-    assert calls.run("use", ["nvidia-smi"], 5)
 
 
 @pytest.mark.parametrize("name", PLACES)

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -99,9 +100,13 @@ def test_programs_of_root_set_their_umask() -> None:
         *ROOT.glob("roles/*/templates/*.sh.j2"),
     ]
     texts = {path.name: path.read_text() for path in paths if path.is_file() and path.name not in OF_USERS}
+    for path in ROOT.glob("plugins/module_utils/programs/**/*.py"):
+        if "\ndef main(" in path.read_text():
+            module = ".".join(path.relative_to(ROOT / "plugins/module_utils").with_suffix("").parts)
+            texts[path.stem] = "\n".join(program_files.sources(module).values())
     making = {name for name, text in texts.items() if makes.search(text)}
-    own = {"slurm-metrics", "slurm-gpu-metrics", "slurm-gpu-hours"}
-    assert making == {"first_boot.py", "health.py", "job_script.sh.j2", "prolog.sh.j2", "slurm_backup.py"} | own
+    own = {"health_check", "slurm_gpu_hours", "slurm_gpu_metrics", "slurm_metrics"}
+    assert making == {"first_boot.py", "job_script.sh.j2", "prolog.sh.j2", "slurm_backup.py"} | own
     assert [name for name in making if not sets.search(texts[name])] == []
 
 

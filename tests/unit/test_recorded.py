@@ -26,7 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import machine_type
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
-from programs import load
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import gpu_driver
 
 COLLECTION = Path(__file__).parents[2]
 CHECKS = COLLECTION / "roles/slurm_health/files/checks"
@@ -271,7 +271,7 @@ def test_the_stand_in_answers_in_the_form_of_the_real_program(tmp_path: Path, co
 
 
 def test_the_stand_in_answers_slurm_gpu_metrics_as_a_real_gpu_at_rest(tmp_path: Path) -> None:
-    fields = [*load("slurm_metrics/files/slurm-gpu-metrics").FIELDS]
+    fields = [*gpu_driver.FIELDS]
     command = (f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
     assert form(stand_in(tmp_path, command)) == form((0, recordings.query_gpu(fields)))
 

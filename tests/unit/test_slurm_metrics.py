@@ -16,19 +16,23 @@ import stat
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import causes, evidence
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment, slurm_records
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import apt_updates
-from hypothesis import given
-from hypothesis import strategies as st
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.series import Series
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import (
+    metric_host,
+    metric_jobs,
+    metric_nodes,
+)
 from programs import ROLES, StandIn, load
 
 pytestmark = pytest.mark.once
@@ -63,7 +67,7 @@ NAMES = [
 @pytest.fixture(scope="module", name="metrics")
 def program() -> ModuleType:
     """The program."""
-    module: ModuleType = load("slurm_metrics/files/slurm-metrics")
+    module: ModuleType = load("metrics.slurm_metrics")
     return module
 
 
@@ -85,9 +89,10 @@ def with_stand_ins(
     """A function that runs a subcommand with a release's commands and settings, and returns the file's values."""
     directory = tmp_path / "textfiles"
     directory.mkdir()
-    monkeypatch.setitem(metrics.ENVIRONMENT, "PATH", os.environ["PATH"])
-    for name, value in {"DIRECTORY": directory, "SETTINGS": tmp_path / "metrics.json", "LOCKS": tmp_path / "l"}.items():
-        monkeypatch.setattr(metrics, name, value)
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", os.environ["PATH"])
+    monkeypatch.setattr(metrics, "DIRECTORY", str(directory))
+    monkeypatch.setattr(metrics, "SETTINGS", str(tmp_path / "metrics.json"))
+    monkeypatch.setattr(locks, "LOCKS", str(tmp_path / "run/locks"))
 
     def run(release: str, *arguments: str, status: int = 0, **settings: Any) -> Values:
         place = RECORDED / "metrics" / release
@@ -160,11 +165,12 @@ def test_series_of_a_release(run: Callable[..., Values], release: str) -> None:
     assert found["slurm_server_thread_cnt"] == int(re.findall(r"thread count: +(\d+)", sdiag)[0])
 
 
-def test_the_series_are_those_of_slurmctld(run: Callable[..., Values], metrics: ModuleType) -> None:
+def test_the_series_are_those_of_slurmctld(run: Callable[..., Values]) -> None:
     """What slurmctld 26.05 said of itself in the same seconds."""
     native = parse(recorded("26.05", "endpoint"))
     own = run("26.05", "cluster", "--all", users_and_accounts=True)
-    both = own.keys() & native.keys() - {"slurm_server_thread_cnt", *(f"slurm_nodes_{name}" for name in metrics.SHOWN)}
+    shown = {f"slurm_nodes_{name}" for name in metric_nodes.SHOWN}
+    both = own.keys() & native.keys() - {"slurm_server_thread_cnt", *shown}
     assert {name: (own[name], native[name]) for name in both if own[name] != native[name]} == {}
     only = {name.partition("{")[0] for name in own.keys() - native.keys() - {*NAMES}}
     assert only == {
@@ -202,15 +208,15 @@ def test_users_and_accounts(run: Callable[..., Values]) -> None:
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def test_drained_and_silent_nodes(metrics: ModuleType) -> None:
+def test_drained_and_silent_nodes() -> None:
     line = recorded("24.11" if "24.11" in RELEASES else "22.05", "nodes").split("\n")[1]
     state = re.search(r" State=\S+", line)
     assert state
 
     def counted(text: str) -> tuple[list[str], Values]:
-        (node,) = metrics.read_nodes(line.replace(state[0], f" State={text}") + "\n")
-        series = metrics.Series()
-        metrics.add_faults(series, [node])
+        (node,) = metric_nodes.read_nodes(line.replace(state[0], f" State={text}") + "\n")
+        series = Series()
+        metric_nodes.add_faults(series, [node])
         return sorted(node.states), parse(series.text())
 
     name = line.partition(" ")[0].removeprefix("NodeName=")
@@ -226,17 +232,10 @@ def test_drained_and_silent_nodes(metrics: ModuleType) -> None:
     assert counted("IDLE+PLANNED") == (["idle", "planned"], {})
 
 
-@pytest.mark.parametrize(
-    ("text", "count"), [("N/A", 1), ("7", 1), ("1-30", 30), ("1-7:2,20%2", 5), ("0-9%4", 10), ("1,3,5,7,20%2", 5)]
-)
-def test_tasks_of_arrays(metrics: ModuleType, text: str, count: int) -> None:
-    assert metrics.count_tasks(text) == count
-
-
-def test_a_job_that_was_cancelled_while_it_waited_has_not_started(metrics: ModuleType) -> None:
+def test_a_job_that_was_cancelled_while_it_waited_has_not_started() -> None:
     def start(state: str) -> int:
         fields = [state, "None", "all,half", "alice", "science", "N/A", "1795817000", "2", "cpu=2,mem=10M"]
-        (job,) = metrics.read_jobs(f"{metrics.FIELD.join(fields)}{metrics.RECORD}\n")
+        (job,) = metric_jobs.read_jobs(f"{slurm_records.FIELD.join(fields)}{metric_jobs.RECORD}\n")
         assert job.partition == "all"
         return int(job.start)
 
@@ -248,14 +247,9 @@ def test_a_job_that_was_cancelled_while_it_waited_has_not_started(metrics: Modul
     )
 
 
-@pytest.mark.parametrize(("text", "mib"), [("100M", 100), ("1.50G", 1536), ("2T", 2097152), ("512K", 0.5), ("", 0)])
-def test_memory(metrics: ModuleType, text: str, mib: float) -> None:
-    assert metrics.read_memory(text) == mib
-
-
-def test_gpus_of_all_types(metrics: ModuleType) -> None:
+def test_gpus_of_all_types() -> None:
     def count(text: str) -> int:
-        return sum(map(int, metrics.GPUS.findall(text)))
+        return sum(slurm_records.gpus(text).values())
 
     assert count("gpu:h100:6(S:0-1),gpu:1g.10gb:7(S:0),shard:32(S:0,1)") == 13
     assert count("gpu:h100:2(IDX:0,3),gpu:a40:1(IDX:5),shard:0") == 3
@@ -271,50 +265,13 @@ def test_means_of_nothing_are_zero(metrics: ModuleType) -> None:
         metrics.read_sdiag("No data available. Probably slurmctld is not working\n")
 
 
-BEGINNINGS = [
-    *drains.OWNERS,
-    *drains.OF_SLURM,
-    *("reboot timed out", "reboot requested", "reboot issued", "reboot complete", "bad fan"),
-]
-
-
-@pytest.mark.parametrize("user", ["root", "slurm", "alice"])
-@pytest.mark.parametrize("beginning", BEGINNINGS)
-def test_causes_are_those_of_doctor(metrics: ModuleType, beginning: str, user: str) -> None:
-    reason = f"{beginning}: more"
-    assert metrics.find_cause(reason, user) == causes.by_reason(reason, drains.owner(reason, user)).name
-
-
-def test_each_cause_is_a_word_of_doctor(metrics: ModuleType) -> None:
-    known = {cause.name for cause in (*causes.OWNED, *causes.SAID, causes.UNKNOWN)}
-    assert {cause for _beginning, cause in metrics.CAUSES} < known
-    assert metrics.find_cause("", "root") == "unknown"
-
-
 # -- the format --------------------------------------------------------------------------------------------------------
 
 
-@given(st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False)))
-def test_each_text_can_be_a_label(values: Mapping[str, float]) -> None:
-    """Read back as Prometheus reads it."""
-    program = load("slurm_metrics/files/slurm-metrics")
-    series = program.Series()
-    for text, value in values.items():
-        series.add("x", value, label=text)
-    lines = series.text().removesuffix("\n").split("\n")[1:] if values else []
-    found = {}
-    for line in lines:
-        match = re.fullmatch(r'x\{label="((?:[^"\\\n]|\\[\\"n])*)"\} (\S+)', line)
-        assert match
-        unescaped = re.sub(r"\\(.)", lambda each: "\n" if each[1] == "n" else str(each[1]), match[1])
-        found[unescaped] = float(match[2])
-    assert found == dict(values)
-
-
 def test_promtool_reads_strange_names(metrics: ModuleType) -> None:
-    series = metrics.Series()
-    job = metrics.Job("RUNNING", "", 'p"{}\\', "u\n# x", "a=b c\t,\r", 1, 1, 1, 0.5, 0)
-    metrics.add_users_and_accounts(series, [job])
+    series = Series()
+    job = metric_jobs.MetricJob("RUNNING", "", 'p"{}\\', "u\n# x", "a=b c\t,\r", 1, 1, 1, 0.5, 0)
+    metric_jobs.add_users_and_accounts(series, [job])
     metrics.add_partitions(series, [], [job])
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=series.text(), capture_output=True, text=True, check=False
@@ -376,37 +333,38 @@ def test_an_answer_that_is_none(run: Any, stand_in: StandIn) -> None:
 
 def test_old_values_do_not_stay(run: Any, metrics: ModuleType) -> None:
     assert run("22.05", "cluster", "--all")
-    file = metrics.DIRECTORY / "slurm.prom"
+    file = Path(metrics.DIRECTORY) / "slurm.prom"
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert run.again("cluster", controllers=["others"], status=1) == {}
     run.again("cluster")
-    metrics.SETTINGS.write_text("{")
+    Path(metrics.SETTINGS).write_text("{")
     assert metrics.main(["cluster"]) == 1
     assert not file.exists()
 
 
 def test_no_link_in_the_directory_is_followed(run: Any, metrics: ModuleType, tmp_path: Path) -> None:
     """Prometheus' user owns the parent directory."""
+    directory = Path(metrics.DIRECTORY)
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")
-    (metrics.DIRECTORY / ".slurm.prom.new").symlink_to(theirs)
-    (metrics.DIRECTORY / "slurm.prom").symlink_to(theirs)
+    (directory / ".slurm.prom.new").symlink_to(theirs)
+    (directory / "slurm.prom").symlink_to(theirs)
     assert run("22.05", "cluster", "--all")
     assert theirs.read_text() == "theirs"
-    assert not (metrics.DIRECTORY / "slurm.prom").is_symlink()
-    moved = metrics.DIRECTORY.rename(tmp_path / "moved")
-    metrics.DIRECTORY.symlink_to(moved)
+    assert not (directory / "slurm.prom").is_symlink()
+    moved = directory.rename(tmp_path / "moved")
+    directory.symlink_to(moved)
     before = (moved / "slurm.prom").read_bytes()
     assert metrics.main(["cluster"]) == 1
     assert (moved / "slurm.prom").read_bytes() == before
 
 
-def test_two_runs_at_once(run: Any, metrics: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_runs_at_once(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = run("22.05", "cluster", "--all")
-    with open(metrics.LOCKS / "metrics-cluster", "w") as lock:
+    with open(tmp_path / "run/locks/metrics-cluster", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert run.again("cluster", status=1) == before
-    assert "another slurm-metrics cluster has not ended" in capsys.readouterr().err
+    assert "lock metrics-cluster: held by process" in capsys.readouterr().err
 
 
 # -- several controllers -----------------------------------------------------------------------------------------------
@@ -474,15 +432,18 @@ def test_updates_are_those_of_doctor(run: Any, stand_in: StandIn, host: str) -> 
     ],
 )
 def test_versions_that_apt_would_not_install(
-    metrics: ModuleType, candidate: str, priorities: tuple[int, int], kind: str
+    run: Any, stand_in: StandIn, tmp_path: Path, candidate: str, priorities: tuple[int, int], kind: str
 ) -> None:
     """A version of backports has a low priority; a preference can keep the installed one."""
     rows = "".join(f"     {number} {priority}\n        {priority} x\n" for number, priority in zip("32", priorities))
     text = f"a:\n  Installed: 1\n  Candidate: {candidate}\n  Version table:\n{rows} *** 1 100\n        100 y\n"
-    ((_name, block),) = metrics.BLOCK.findall(text)
-    assert metrics.find_update(block, set()) == kind
-    (offers,) = apt_updates.read_offers(text).values()
-    assert bool(apt_updates.find_update(*offers, apt_updates.Archives({})).available) == bool(kind)
+    (tmp_path / "policy").write_text(text)
+    stand_in("dpkg-query", "echo a installed")
+    stand_in("apt-cache", f"[ $# = 1 ] || cat {tmp_path}/policy")
+    found = run.again("host")
+    assert {name for name, value in found.items() if value} == (
+        {f'gpucluster_updates_pending{{kind="{kind}"}}'} if kind else set()
+    )
 
 
 @pytest.fixture(name="no_updates")
@@ -492,13 +453,11 @@ def host_without_updates(stand_in: StandIn) -> None:
 
 
 @pytest.mark.usefixtures("no_updates")
-def test_keys_daemons_and_backup(
-    run: Any, metrics: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: StandIn
-) -> None:
+def test_keys_daemons_and_backup(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: StandIn) -> None:
     key, record = tmp_path / "munge.key", tmp_path / "status.json"
     key.write_text("x")
     os.utime(key, (1_700_000_000, 1_700_000_000))
-    monkeypatch.setattr(metrics, "BACKUP", record)
+    monkeypatch.setattr(metric_host, "BACKUP", str(record))
     stand_in("systemctl", "printf 'ActiveState=active\\n\\nActiveState=failed\\n\\nActiveState=reloading\\n'")
     settings = {
         "keys": {"munge": str(key), "slurmctld_http": str(tmp_path / "none")},
@@ -540,17 +499,17 @@ def test_all_names_exist_on_each_release(run: Callable[..., Values], release: st
     assert {*NAMES} <= run(release, "cluster").keys()
 
 
-def test_prometheus_takes_the_names_from_slurm_metrics_alone(metrics: ModuleType) -> None:
+def test_prometheus_takes_the_names_from_slurm_metrics_alone() -> None:
     """slurmctld has some of them as well, with other meanings."""
     text = (ROLES / "slurm_metrics/templates/prometheus.yml.j2").read_text()
     (dropped,) = re.findall(r"regex: slurm_nodes_\((.*)\), action: drop", text)
     of_slurmctld = {name for name in parse(recorded("26.05", "endpoint")) if name.startswith("slurm_nodes_")}
     assert {f"slurm_nodes_{name}" for name in dropped.split("|")} == {
-        f"slurm_nodes_{name}" for name in metrics.SHOWN
+        f"slurm_nodes_{name}" for name in metric_nodes.SHOWN
     } & of_slurmctld
 
 
-def nodes_in(metrics: ModuleType, *states: str, reason: str = "") -> list[Any]:
+def nodes_in(*states: str, reason: str = "") -> list[Any]:
     """Nodes of four CPUs and two GPUs, one in each state; those that can have jobs have one with a CPU and a GPU."""
     lines = [
         f"NodeName=n{number} CPUAlloc={used} CPUEfctv=4 CPUTot=4 Gres=gpu:a:2(S:0) GresUsed=gpu:a:{used}(IDX:0) "
@@ -558,7 +517,7 @@ def nodes_in(metrics: ModuleType, *states: str, reason: str = "") -> list[Any]:
         for number, state in enumerate(states, 1)
         for used in [int(state.startswith(("MIXED", "ALLOCATED")))]
     ]
-    return list(metrics.read_nodes("\n".join(lines)))
+    return list(metric_nodes.read_nodes("\n".join(lines)))
 
 
 @pytest.mark.parametrize(
@@ -574,20 +533,20 @@ def nodes_in(metrics: ModuleType, *states: str, reason: str = "") -> list[Any]:
         *[("IDLE+REBOOT_REQUESTED", ""), ("DOWN+REBOOT_ISSUED+NOT_RESPONDING", ""), ("MIXED+REBOOT_REQUESTED", "mix")],
     ],
 )
-def test_a_node_has_the_state_that_sinfo_shows(metrics: ModuleType, state: str, shown: str) -> None:
+def test_a_node_has_the_state_that_sinfo_shows(state: str, shown: str) -> None:
     """`node_state_string`; the lab compares them with sinfo."""
-    (node,) = nodes_in(metrics, state)
+    (node,) = nodes_in(state)
     assert node.shown == shown
 
 
 def test_each_node_and_each_task_counts_once(metrics: ModuleType) -> None:
-    nodes = nodes_in(metrics, "IDLE", "IDLE+DRAIN", "IDLE+RESERVED", "IDLE+MAINTENANCE", "MIXED+DRAIN", "DOWN", "MIXED")
+    nodes = nodes_in("IDLE", "IDLE+DRAIN", "IDLE+RESERVED", "IDLE+MAINTENANCE", "MIXED+DRAIN", "DOWN", "MIXED")
     fields = ["CANCELLED", "None", "all", "alice", "science", "1-10", "0", "1", ""]
-    jobs = metrics.read_jobs(f"{metrics.FIELD.join(fields)}{metrics.RECORD}\n")
-    series = metrics.Series()
+    jobs = metric_jobs.read_jobs(f"{slurm_records.FIELD.join(fields)}{metric_jobs.RECORD}\n")
+    series = Series()
     metrics.add_names(series, nodes, jobs, dict.fromkeys(metrics.SDIAG.values(), 0))
     found = parse(series.text())
-    shown = {name: found[f"slurm_nodes_{name}"] for name in metrics.SHOWN if found[f"slurm_nodes_{name}"]}
+    shown = {name: found[f"slurm_nodes_{name}"] for name in metric_nodes.SHOWN if found[f"slurm_nodes_{name}"]}
     assert shown == {"idle": 1, "drain": 2, "resv": 1, "maint": 1, "down": 1, "mix": 1}
     assert found['slurm_partition_nodes_shown_idle{partition="all"}'] == 1
     assert found["slurm_queue_cancelled"] == 10
@@ -608,35 +567,31 @@ def test_each_node_and_each_task_counts_once(metrics: ModuleType) -> None:
         ("IDLE+MAINTENANCE+REBOOT_ISSUED+NOT_RESPONDING", "reboot"),
     ],
 )
-def test_a_node_that_is_not_meant_to_answer_has_no_fault(metrics: ModuleType, state: str, why: str) -> None:
-    series = metrics.Series()
-    metrics.add_faults(series, nodes_in(metrics, state))
+def test_a_node_that_is_not_meant_to_answer_has_no_fault(state: str, why: str) -> None:
+    series = Series()
+    metric_nodes.add_faults(series, nodes_in(state))
     assert parse(series.text()) == {f'slurm_node_planned_outage{{node="n1",why="{why}"}}': 1}
 
 
-def test_a_node_that_did_not_come_back_has_one(metrics: ModuleType) -> None:
-    series = metrics.Series()
-    metrics.add_faults(series, nodes_in(metrics, "DOWN+CLOUD+POWERED_DOWN", reason="ResumeTimeout reached [slurm@170]"))
+def test_a_node_that_did_not_come_back_has_one() -> None:
+    series = Series()
+    metric_nodes.add_faults(series, nodes_in("DOWN+CLOUD+POWERED_DOWN", reason="ResumeTimeout reached [slurm@170]"))
     assert parse(series.text()) == {
         'slurm_node_down{node="n1",cause="reboot-timeout",reason="ResumeTimeout reached"}': 1
     }
 
 
-def test_a_cloud_node_that_is_up_and_silent_has_one(metrics: ModuleType) -> None:
-    series = metrics.Series()
-    metrics.add_faults(series, nodes_in(metrics, "ALLOCATED+CLOUD+NOT_RESPONDING"))
+def test_a_cloud_node_that_is_up_and_silent_has_one() -> None:
+    series = Series()
+    metric_nodes.add_faults(series, nodes_in("ALLOCATED+CLOUD+NOT_RESPONDING"))
     assert parse(series.text()) == {'slurm_node_not_responding{node="n1"}': 1}
 
 
-def test_a_maintenance_is_announced_and_hides_no_fault(metrics: ModuleType) -> None:
-    series = metrics.Series()
-    metrics.add_faults(series, nodes_in(metrics, "DOWN+MAINTENANCE+NOT_RESPONDING", reason="cables [root@170]"))
+def test_a_maintenance_is_announced_and_hides_no_fault() -> None:
+    series = Series()
+    metric_nodes.add_faults(series, nodes_in("DOWN+MAINTENANCE+NOT_RESPONDING", reason="cables [root@170]"))
     assert parse(series.text()) == {
         'slurm_node_planned_outage{node="n1",why="maintenance"}': 1,
         'slurm_node_down{node="n1",cause="person",reason="cables"}': 1,
         'slurm_node_not_responding{node="n1"}': 1,
     }
-
-
-def test_the_states_are_those_of_doctor(metrics: ModuleType) -> None:
-    assert metrics.PLANNED_OUTAGES.keys() == evidence.ASLEEP | evidence.NO_TIMEOUT | {"MAINTENANCE"}

@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..language.errors import CollectionError
+from ..language.formatting import short
 from .environment import own_environment
 
 SECONDS = 60
@@ -29,6 +30,9 @@ NO_ANSWER = 124
 
 NOT_STARTED = 127
 """Exit status of a command that does not exist or cannot be started, the same as that of the shell."""
+
+_SHOWN = 200
+"""Characters of a command in the message of its error; some have the names of all packages."""
 
 
 class CommandError(CollectionError):
@@ -113,7 +117,7 @@ def output(command: Sequence[str], seconds: float = SECONDS, environment: Mappin
     """The output of a command. Raises CommandError with its message if it fails."""
     answer = run(command, seconds=seconds, environment=environment)
     if answer.status:
-        raise CommandError(f"{' '.join(command)}: {answer.message}")
+        raise CommandError(f"{short(' '.join(command), _SHOWN)}: {answer.message}")
     return answer.output
 
 

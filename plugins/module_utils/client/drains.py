@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The owners of drains: who has taken a node out of service, by the beginning of the node's reason.
+"""The owners of drains: who has taken a node out of service, and why, by the beginning of the node's reason.
 
 Nobody resumes what another one has drained. docs/admin/operations.md has the same table. The health check is a program
 of its own on the nodes, and roles have their reasons as variables; a unit test compares them with this module.
@@ -52,6 +52,37 @@ OF_SLURM = (
 )
 """Beginnings of the reasons that Slurm gives by itself."""
 
+CAUSES = {
+    HEALTH: "health-check",
+    ROLLING: "rolling",
+    ACCEPT: "accept",
+    MIG: "mig",
+    DRIVER: "driver",
+    REBOOTED: "rebooted",
+    "Kill task failed": "kill-task-failed-untracked",
+    "Prolog error": "prolog-error",
+    "Prolog/Epilog failure": "prolog-error",
+    "Epilog error": "epilog-error",
+    "batch job complete failure": "batch-failure",
+    "Duplicate jobid": "duplicate-jobid",
+    "Low ": "refused",
+    "gres/": "refused",
+    "reboot timed out": "reboot-timeout",
+    "ResumeTimeout reached": "reboot-timeout",
+    "Reboot ASAP": "reboot-waits",
+    "reboot requested": "reboot-waits",
+    "reboot issued": "reboot-waits",
+    "reboot complete": "reboot-waits",
+    "Reported active features": "features",
+}
+"""doctor's word for the cause by the beginning of the reason, where that tells it."""
+
+ASLEEP = frozenset(("FUTURE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"))
+"""States of a node that is not meant to answer: it is not built yet, or power saving has it."""
+
+NO_TIMEOUT = frozenset(("REBOOT_ISSUED",))
+"""States of a node that does not answer because it boots as it was asked to."""
+
 SLURM_USERS = ("slurm",)
 """Users of slurmctld. What it sets by itself has its user; with root, only the reason tells it from a person."""
 
@@ -67,6 +98,17 @@ def owner(reason: str, user: str = "") -> str:
     if found:
         return found
     return "Slurm" if user in SLURM_USERS or reason.startswith(OF_SLURM) else "a person"
+
+
+def cause(reason: str, user: str) -> str:
+    """doctor's word for the cause of a drain, as far as the reason tells; see `owner`."""
+    found = next((word for beginning, word in CAUSES.items() if reason.startswith(beginning)), "")
+    return found or ("person" if reason and owner(reason, user) == "a person" else "unknown")
+
+
+def beginnings(cause: str) -> tuple[str, ...]:
+    """The beginnings of reasons that tell a cause."""
+    return tuple(beginning for beginning, word in CAUSES.items() if word == cause)
 
 
 def is_only(prefix: str, reason: str) -> bool:

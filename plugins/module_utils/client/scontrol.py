@@ -33,16 +33,18 @@ def show(what: str, *name: str) -> list[Record]:
 def records(text: str) -> list[Record]:
     """The records in lines of `Key=value`; `(null)` is empty. The reason of a node has all that is behind it.
 
-    Of a node the first value of a key counts: its comment, behind the others, may look like them.
+    Persons write texts behind the other values, which may look like them, and have further lines, after blanks.
     """
     found = []
     for line in text.split("\n"):
-        node = line.startswith("NodeName=")
-        fields, has_reason, reason = line.strip().partition(" Reason=") if node else (line, "", "")
-        pairs = [pair.partition("=") for pair in re.split(r"\s+(?=[A-Z]\w*=)", fields.strip())]
-        ordered = reversed(pairs) if node else pairs
-        record = {key: value.replace("(null)", "") for key, _equals, value in ordered if _equals}
-        found.append(record | ({"Reason": reason} if has_reason else {}))
+        fields, is_node, reason = line.partition(" Reason=") if line.startswith("NodeName=") else (line, "", "")
+        record: dict[str, str] = {}
+        if not line.startswith(" "):
+            for pair in re.split(r"\s+(?=[A-Z]\w*=)", fields.strip()):
+                key, equals, value = pair.partition("=")
+                if equals:
+                    record.setdefault(key, "" if value == "(null)" else value)
+        found.append(record | ({"Reason": reason.rstrip()} if is_node else {}))
     return [record for record in found if record]
 
 

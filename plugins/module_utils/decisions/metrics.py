@@ -9,8 +9,9 @@ The host of Prometheus has more (metrics_server.py).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from ..cluster.keys import hosts_in
@@ -25,6 +26,7 @@ from .cluster import source as package_source
 from .packages import MANAGED
 from .platform import has_package
 from .platforms import DISTRIBUTION_PACKAGES, NEWEST, RELEASES, SOURCES
+from .program_files import library
 from .role_files import stripped_file
 from .run_host import RunHost
 from .unchanged_hosts import common_text, record_digest
@@ -64,7 +66,7 @@ class Timer:
     """A timer that starts a program."""
 
     program: str
-    """Its file in the role, which has this name on the host as well."""
+    """Its name on the host; the module has the same one."""
     description: str
     calendar: str
     """When it starts the program (systemd.time(7))."""
@@ -258,7 +260,7 @@ def service_files(host: RunHost, cluster: MeasuredCluster, service: str) -> list
         return [exporter_settings(host, cluster)]
     return [
         *timer_files(host, service, TIMERS[service]),
-        program_file(TIMERS[service].program, TIMERS[service].program),
+        *program_files(TIMERS[service].program),
         {"path": SETTINGS, "content": settings_text(cluster, host.name), "loaded": False},
     ]
 
@@ -296,16 +298,11 @@ def sampler_units(timer: Timer) -> list[str]:
     return [f"{UNITS}/{timer.sampler}"] if timer.sampler else []
 
 
-def program_file(name: str, file: str) -> dict[str, Any]:
-    """A program on a host, from a file of the role."""
-    return {"path": f"{PROGRAMS}/{name}", "content": program(file), "mode": "0755", "loaded": False}
-
-
-def program(name: str) -> str:
-    """A program of the role, with the mark by which it is known."""
-    text = stripped_file(ROLE, f"files/{name}")
-    first, _newline, rest = text.partition("\n")
-    return f"#!/usr/bin/python3 -I\n{MANAGED}\n{rest if first.startswith('#!') else text}\n"
+@cache
+def program_files(name: str) -> Sequence[dict[str, Any]]:
+    """A program on a host: the modules that it imports, and what starts it."""
+    module = f"programs.metrics.{name.replace('-', '_')}"
+    return [file | {"loaded": False} for file in library(name, {f"{PROGRAMS}/{name}": module})]
 
 
 def settings(cluster: MeasuredCluster, name: str) -> dict[str, Any]:
@@ -359,9 +356,10 @@ def _daemons(cluster: MeasuredCluster, name: str) -> Iterator[str]:
 
 def common() -> str:
     """What is equal on all hosts in the checksums: the programs and the templates."""
-    programs = dict.fromkeys(timer.program for timer in TIMERS.values())
-    files = [*(f"files/{name}" for name in programs), *(f"templates/{name}" for name in TEMPLATES)]
-    return common_text([[stripped_file(ROLE, name) for name in files], UNUSED_COLLECTORS, repr(TIMERS)])
+    # What starts a program names the content of its modules.
+    programs = [program_files(name)[-1] for name in dict.fromkeys(timer.program for timer in TIMERS.values())]
+    templates = [stripped_file(ROLE, f"templates/{name}") for name in TEMPLATES]
+    return common_text([programs, templates, UNUSED_COLLECTORS, repr(TIMERS)])
 
 
 def digests(cluster: MeasuredCluster, hosts: Iterable[str]) -> dict[str, str]:

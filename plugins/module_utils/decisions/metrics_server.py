@@ -20,6 +20,7 @@ from typing import Any
 
 from ..configuration.ports import ALERTMANAGER, NODE_EXPORTER, PROMETHEUS
 from ..formats.package_names import INSTALLED
+from ..host.program_library import LIBRARY
 from . import alertmanager, metrics, metrics_endpoint, rest, secrets
 from .cluster import SLURMCTLD_PORT, is_controller
 from .daemon_records import options_digest
@@ -42,7 +43,7 @@ from .metrics import (
     listen,
     measured_cluster,
     names,
-    program_file,
+    program_files,
     sampler_units,
     service_files,
     timer_files,
@@ -139,7 +140,7 @@ def token_files(host: RunHost, _cluster: MeasuredCluster) -> list[dict[str, Any]
     """The timer that writes tokens, its program and the key."""
     return [
         *timer_files(host, TOKEN_TIMER, TOKENS),
-        program_file(TOKENS.program, "token.py"),
+        *program_files(TOKENS.program),
         *(file | {"loaded": False} for file in metrics_endpoint.key_files(host)),
     ]
 
@@ -378,7 +379,7 @@ def removal(host: RunHost) -> Removal:
             *(path for name, path in DROP_INS.items() if name not in wanted),
             *(f"{PROGRAMS}/{name}" for name in programs),
         ],
-        directories=[] if SERVER in wanted else [DIRECTORY],
+        directories=[*([] if SERVER in wanted else [DIRECTORY]), *(f"{LIBRARY}/{name}" for name in programs)],
         empty_directories=[os.path.dirname(path) for name, path in DROP_INS.items() if name not in wanted],
         kept={name: path for name, path in DROP_INS.items() if path in lost and name not in ended},
     )

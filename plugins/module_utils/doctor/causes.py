@@ -493,7 +493,9 @@ MEASURED = (
 
 # -- Slurm's reports ------------------------------------------------------------------------------------------------
 
-KILL = "Kill task failed"
+KILL_UNTRACKED = "kill-task-failed-untracked"
+(KILL,) = drains.beginnings(KILL_UNTRACKED)
+REFUSED_REASONS = drains.beginnings("refused")
 
 
 @dataclass(frozen=True)
@@ -529,7 +531,7 @@ def _kill_untracked(case: Case) -> str:
 
 def _refused_before(case: Case) -> str:
     """Slurm has refused the registration, and the host has now what the node has."""
-    refused = case.node.reason.startswith(("Low ", "gres/"))
+    refused = case.node.reason.startswith(REFUSED_REASONS)
     drained = "DRAIN" in case.node.states and not {*case.node.states} & {"INVALID_REG", "INVAL"}
     if not refused or not drained or not case.reached:
         return ""
@@ -537,7 +539,7 @@ def _refused_before(case: Case) -> str:
 
 
 def _refused(case: Case) -> str:
-    refused = case.node.reason.startswith(("Low ", "gres/")) or {*case.node.states} & {"INVALID_REG", "INVAL"}
+    refused = case.node.reason.startswith(REFUSED_REASONS) or {*case.node.states} & {"INVALID_REG", "INVAL"}
     why = case.node.own_reason or "Slurm has refused the registration"
     return f"{why}{case.line('config|gres|count|socket|memory')}" if refused else ""
 
@@ -580,7 +582,7 @@ SAID = (
         "Find out why (last -x, the kernel's messages, the board's event log), then resume the node.",
     ),
     Cause(
-        "kill-task-failed-untracked",
+        KILL_UNTRACKED,
         "Processes of a job did not end in time, and it is not known whether any is left.",
         _kill_untracked,
         "Look for processes of ended jobs (ps), then resume the node.",
@@ -595,25 +597,25 @@ SAID = (
     Cause(
         "prolog-error",
         "The prolog of a job has failed on the node.",
-        _says("Prolog error", "Prolog/Epilog failure", log="prolog"),
+        _says(*drains.beginnings("prolog-error"), log="prolog"),
         "Run the prolog by hand on the node, correct it, then resume the node.",
     ),
     Cause(
         "epilog-error",
         "The epilog of a job has failed on the node.",
-        _says("Epilog error", log="epilog"),
+        _says(*drains.beginnings("epilog-error"), log="epilog"),
         "Run the epilog by hand on the node, correct it, then resume the node.",
     ),
     Cause(
         "batch-failure",
         "slurmd could not start a batch job.",
-        _says("batch job complete failure", log="error|fatal"),
+        _says(*drains.beginnings("batch-failure"), log="error|fatal"),
         "Read the log of slurmd for the job (spool directory, home, plugins), then resume the node.",
     ),
     Cause(
         "duplicate-jobid",
         "The node still had a job of the same number, as after a lost StateSaveLocation.",
-        _says("Duplicate jobid", log="duplicate"),
+        _says(*drains.beginnings("duplicate-jobid"), log="duplicate"),
         "Look for old steps on the node (scontrol listpids), end them, then resume the node; set FirstJobId.",
     ),
     Cause(
@@ -639,19 +641,19 @@ SAID = (
     Cause(
         "reboot-timeout",
         "The node did not come back within ResumeTimeout after a reboot that Slurm had asked for.",
-        _says("reboot timed out", "ResumeTimeout reached", state="DOWN"),
+        _says(*drains.beginnings("reboot-timeout"), state="DOWN"),
         "Check the console; raise ResumeTimeout if the boot takes longer, then resume the node.",
     ),
     Cause(
         "reboot-waits",
         "The node reboots as soon as its jobs have ended.",
-        _says("Reboot ASAP", "reboot requested", "reboot issued", "reboot complete"),
+        _says(*drains.beginnings("reboot-waits")),
         "Wait, or take the reboot back (scontrol cancel_reboot).",
     ),
     Cause(
         "features",
         "slurmd reports other features than the node has.",
-        _says("Reported active features"),
+        _says(*drains.beginnings("features")),
         "Compare the features of the node with those that its plugin reports, then resume the node.",
     ),
     Cause(

@@ -27,13 +27,6 @@ SILENT = frozenset(("NOT_RESPONDING", "UNKNOWN"))
 SICK = SILENT | {"DOWN", "DRAIN", "FAIL", "FAILING", "INVAL", "INVALID_REG", "ERROR"}
 """States of a node of which somebody should know why."""
 
-ASLEEP = frozenset(("FUTURE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"))
-"""States of a node that is not meant to answer: it is not built yet, or power saving has it."""
-
-NO_TIMEOUT = frozenset(("REBOOT_ISSUED",))
-"""States of a node that does not answer because it boots as it was asked to."""
-
-
 KILLED = ("signal", "oom-kill")
 """systemd's results of a daemon that something else has ended."""
 
@@ -84,12 +77,12 @@ class SlurmNode:
     @property
     def asleep(self) -> bool:
         """Whether nobody expects it to answer."""
-        return bool({*self.states} & ASLEEP)
+        return bool({*self.states} & drains.ASLEEP)
 
     @property
     def sick(self) -> bool:
         """Whether it is to be examined. A node that boots on demand is not."""
-        if self.asleep or {*self.states} & NO_TIMEOUT:
+        if self.asleep or {*self.states} & drains.NO_TIMEOUT:
             return False
         return bool({*self.states} & SICK or self.closed or self.unanswered or self.log)
 

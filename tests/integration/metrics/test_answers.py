@@ -16,23 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from lab import ROOT, Lab
+from lab import Lab
+from sent_programs import sent_metrics
 
-PROGRAM = ROOT / "roles/slurm_metrics/files/slurm-metrics"
 PLACE = "/run/test-answers"
-RUN = f"""
-import sys
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
-from pathlib import Path
-loader = SourceFileLoader("program", "{PLACE}/program")
-program = module_from_spec(spec_from_loader("program", loader))
-sys.modules["program"] = program
-loader.exec_module(program)
-program.SETTINGS, program.DIRECTORY = Path("{PLACE}/metrics.json"), Path("{PLACE}")
-program.LOCKS = Path("{PLACE}/locks")
-sys.exit(program.main(["cluster", "--all"]))
-"""
 
 CLOUD = """
 SuspendProgram=/bin/true
@@ -91,7 +78,7 @@ def ask(lab: Lab) -> dict[str, list[list[str]]]:
 
 def measured(lab: Lab) -> Values:
     """What the program writes."""
-    lab.command(lab.controller, f"python3 {PLACE}/run.py")
+    lab.command(lab.controller, f"python3 {PLACE}/program cluster --all")
     rows = (line.rpartition(" ") for line in lab.command(lab.controller, f"grep -v ^# {PLACE}/slurm.prom").split("\n"))
     return {name: float(number) for name, _space, number in rows}
 
@@ -178,9 +165,8 @@ def cluster_with_further_nodes(lab: Lab) -> Iterator[str]:
     controllers = lab.command(head, "scontrol show config | sed -n 's/^SlurmctldHost.*= //p' | sed 's/(.*//'").split()
     settings = {"controllers": controllers, "state_directory": state, "all": True, "users_and_accounts": False}
     assert controllers[0] == name
-    lab.script(head, f"mkdir -p {PLACE}; cat >{PLACE}/program", PROGRAM.read_bytes())
+    lab.script(head, f"mkdir -p {PLACE}; cat >{PLACE}/program", sent_metrics(PLACE))
     lab.script(head, f"cat >{PLACE}/metrics.json", json.dumps(settings).encode())
-    lab.script(head, f"cat >{PLACE}/run.py", RUN.encode())
     with lab.configuration_kept():
         # slurmd has to know the stand-in of RebootProgram.
         conf = "/etc/slurm/slurm.conf"

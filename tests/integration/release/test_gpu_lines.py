@@ -14,29 +14,14 @@ from collections.abc import Iterator
 
 import pytest
 from lab import ROOT, Lab
+from sent_programs import sent
 
 # A minute; slurmdbd changes little here from release to release.
 pytestmark = pytest.mark.rare
 
-FILES = {
-    "program": ROOT / "roles/slurm_metrics/files/slurm-gpu-hours",
-    "jobstats.py": ROOT / "roles/job_tools/files/jobstats.py",
-}
+HOURS = "programs.metrics.slurm_gpu_hours"
 PLACE, PORT, UNIT = "/run/test-gpu-lines", 8079, "stand-in-prometheus"
-RUN = f"""
-import sys, time
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
-from pathlib import Path
-loader = SourceFileLoader("program", "{PLACE}/program")
-program = module_from_spec(spec_from_loader("program", loader))
-sys.modules["program"] = program
-loader.exec_module(program)
-program.SETTINGS, program.STATE = Path("{PLACE}/metrics.json"), Path("{PLACE}/state.json")
-program.TEXTFILES, program.DELAY = Path("{PLACE}"), 0
-Path("{PLACE}/slurm.prom").write_text("slurm_controller_serving 1\\n")
-sys.exit(program.main(sys.argv[1:]))
-"""
+PLACES = {"SETTINGS": f"{PLACE}/metrics.json", "STATE": f"{PLACE}/state.json", "TEXTFILES": PLACE}
 STAND_IN = f"""
 import http.server
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -54,8 +39,9 @@ def controller(lab: Lab) -> Iterator[str]:
     """The controller, with the programs and the stand-in for Prometheus."""
     host = lab.controller
     lab.script(host, f"mkdir -p {PLACE}", b"")
-    texts = {name: path.read_bytes() for name, path in FILES.items()}
-    texts |= {"run.py": RUN.encode(), "stand_in.py": STAND_IN.encode()}
+    program = sent(HOURS, {f"{HOURS}.{name}": value for name, value in {**PLACES, "DELAY": 0}.items()})
+    texts = {"program": program, "stand_in.py": STAND_IN.encode()}
+    texts["jobstats.py"] = (ROOT / "roles/job_tools/files/jobstats.py").read_bytes()
     texts["metrics.json"] = json.dumps({"prometheus": f"http://127.0.0.1:{PORT}"}).encode()
     for name, text in texts.items():
         lab.script(host, f"cat >{PLACE}/{name}", text)
@@ -88,7 +74,7 @@ def wait_for_states(lab: Lab, head: str, job: str, states: str) -> None:
 
 def write_lines(lab: Lab, head: str) -> None:
     """What the timer does."""
-    lab.command(head, f"python3 {PLACE}/run.py lines")
+    lab.command(head, f"echo slurm_controller_serving 1 >{PLACE}/slurm.prom; python3 {PLACE}/program lines")
 
 
 def test_each_job_has_its_line(lab: Lab, head: str) -> None:
@@ -128,7 +114,7 @@ def test_a_requeued_job_gets_no_line_for_the_run_that_comes(lab: Lab, head: str)
 
 def test_the_report_has_the_hours_of_the_day(lab: Lab, head: str) -> None:
     day = lab.command(head, "date +%F")
-    answer = lab.command(head, f"python3 {PLACE}/run.py report --from {day} --to {day} --by day --json")
+    answer = lab.command(head, f"python3 {PLACE}/program report --from {day} --to {day} --by day --json")
     (row,) = json.loads(answer)["rows"]
     assert row["allocated_hours"] > 0
     assert row["unmeasured_hours"] == row["allocated_hours"]

@@ -16,23 +16,10 @@ from collections.abc import Iterator
 
 import pytest
 from lab import ROOT, Lab
+from sent_programs import sent_metrics
 
-PROGRAM = ROOT / "roles/slurm_metrics/files/slurm-metrics"
 PROMETHEUS = ROOT / "roles/slurm_metrics/templates/prometheus.yml.j2"
 PLACE = "/run/test-native-series"
-RUN = f"""
-import sys
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
-from pathlib import Path
-loader = SourceFileLoader("program", "{PLACE}/program")
-program = module_from_spec(spec_from_loader("program", loader))
-sys.modules["program"] = program
-loader.exec_module(program)
-program.SETTINGS, program.DIRECTORY = Path("{PLACE}/metrics.json"), Path("{PLACE}")
-program.LOCKS = Path("{PLACE}/locks")
-sys.exit(program.main(sys.argv[1:]))
-"""
 FETCH = """
 import urllib.request
 for path in ("jobs", "nodes", "partitions", "scheduler", "jobs-users-accts"):
@@ -61,9 +48,8 @@ def controller(lab: Lab) -> Iterator[str]:
     name = host.partition(".")[0]
     state = lab.command(host, "scontrol show config | sed -n 's/^StateSaveLocation *= //p'")
     settings = {"controllers": [name], "state_directory": state, "all": False, "users_and_accounts": True}
-    lab.script(host, f"mkdir -p {PLACE}; cat >{PLACE}/program", PROGRAM.read_bytes())
+    lab.script(host, f"mkdir -p {PLACE}; cat >{PLACE}/program", sent_metrics(PLACE))
     lab.script(host, f"cat >{PLACE}/metrics.json", json.dumps(settings).encode())
-    lab.script(host, f"cat >{PLACE}/run.py", RUN.encode())
     with lab.configuration_kept():
         if has_series(lab):
             lab.command(host, "echo MetricsType=metrics/openmetrics >>/etc/slurm/slurm.conf")
@@ -108,7 +94,7 @@ def jobs_and_a_drained_node(lab: Lab, head: str) -> Iterator[str]:
 
 def run(lab: Lab, head: str, *arguments: str) -> Values:
     """The series that the program writes."""
-    lab.command(head, f"python3 {PLACE}/run.py cluster {' '.join(arguments)}")
+    lab.command(head, f"python3 {PLACE}/program cluster {' '.join(arguments)}")
     return parse(lab.command(head, f"cat {PLACE}/slurm.prom"))
 
 
@@ -199,7 +185,7 @@ def test_a_slurmctld_that_hangs(lab: Lab, head: str) -> None:
     """The file has no old values."""
     lab.command(head, "kill -STOP $(pidof slurmctld)")
     try:
-        result = lab.host(head).run(f"timeout 60 python3 {PLACE}/run.py cluster --all")
+        result = lab.host(head).run(f"timeout 60 python3 {PLACE}/program cluster --all")
         found = parse(lab.command(head, f"cat {PLACE}/slurm.prom"))
     finally:
         lab.command(head, "kill -CONT $(pidof slurmctld)")

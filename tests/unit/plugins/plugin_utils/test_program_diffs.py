@@ -30,7 +30,8 @@ def contents() -> dict[str, str]:
     checks = sorted(path.name for path in (ROOT / "roles/slurm_health/files/checks").iterdir())
     found = [slurm_health.program(), *map(slurm_health.role_check, checks)]
     programs = {file["path"]: file["content"] for file in found}
-    programs |= {name: metrics.program(name) for name in ("slurm-metrics", "slurm-gpu-metrics", "slurm-gpu-hours")}
+    for name in ("slurm-metrics", "slurm-gpu-metrics", "slurm-gpu-hours"):
+        programs |= {file["path"]: file["content"] for file in metrics.program_files(name)[:-1]}
     names = ("gpus.py", "jobstats.py", "notebook.py", "nvcrlogin.py")
     programs |= {name: "#!/usr/bin/python3\n" + role_files.role_file("job_tools", name) for name in names}
     scripts = ("job-tools.sh", "sbuild.sh", "srun.sh", "completion.bash")

@@ -287,9 +287,12 @@ def test_programs_listen_at_the_address_of_the_cluster() -> None:
 
 
 def test_a_program_is_known_by_its_mark() -> None:
-    text = metrics.program("token.py")
-    assert text.startswith("#!/usr/bin/python3 -I\n# Managed by gpucluster.slurm")
-    assert metrics.program("slurm-metrics").count("#!") == 1
+    for name in ("slurm-metrics", "slurm-metrics-token"):
+        *modules, program = metrics.program_files(name)
+        assert program["path"] == f"/usr/local/sbin/{name}"
+        assert program["content"].startswith("#!/usr/bin/python3 -IB\n# Managed by gpucluster.slurm")
+        assert {file["path"].split("/")[6] for file in modules} == {name}
+        assert {file["loaded"] for file in (*modules, program)} == {False}
 
 
 # -- Prometheus -------------------------------------------------------------------------------------------------------
@@ -617,7 +620,7 @@ def test_the_timers_about_gpus() -> None:
     assert "('sampler', 'slurm-gpu-use.service')" in service
     sampler = texts["/etc/systemd/system/slurm-gpu-use.service"]
     assert f"('timer', '{GPU_TIMER}')" in sampler
-    assert texts["/usr/local/sbin/slurm-gpu-metrics"].startswith("#!/usr/bin/python3 -I\n# Managed by gpucluster")
+    assert texts["/usr/local/sbin/slurm-gpu-metrics"].startswith("#!/usr/bin/python3 -IB\n# Managed by gpucluster")
     assert of_node.proof == {"command": ["systemctl", "start", "slurm-gpu-metrics.service"]}
     of_controller = metrics_server.service(found["head"], service=LINES_TIMER)
     assert "('command', '/usr/local/sbin/slurm-gpu-hours lines')" in str(of_controller.files)

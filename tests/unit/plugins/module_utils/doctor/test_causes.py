@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import (
     MEASURE,
     MEASURED,
@@ -515,3 +516,15 @@ def test_a_node_with_a_fault_of_hardware_is_measured_after_the_repair() -> None:
     measured = [cause for cause in (*MEASURED, *OWNED, *SAID) if MEASURE in cause.remedy]
     assert [cause.name for cause in measured] == ["gpu-lost", "xid", "health-check", "accept"]
     assert not any(cause.repair for cause in measured)
+
+
+@pytest.mark.parametrize("user", ["root", "slurm", "alice"])
+@pytest.mark.parametrize("beginning", [*drains.OWNERS, *drains.OF_SLURM, *drains.CAUSES, "bad fan"])
+def test_the_reason_alone_tells_the_same_cause(beginning: str, user: str) -> None:
+    """On hosts, programs have no more than the reason."""
+    reason = f"{beginning}: more"
+    assert drains.cause(reason, user) == by_reason(reason, drains.owner(reason, user)).name
+
+
+def test_a_drain_without_a_reason_has_no_known_cause() -> None:
+    assert drains.cause("", "root") == "unknown"

@@ -13,29 +13,32 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
-SETTINGS = Path("/etc/gpucluster-slurm/metrics.json")
-STATE = Path("/var/lib/gpucluster-slurm/gpu-hours.json")
-TEXTFILES = Path("/var/lib/prometheus/node-exporter")
+from ...client import slurm_records
+from ...client.commands import CommandError, output
+from ...host.json_files import read_record, read_settings
+from ...host.replacing import remove, replace
+from ...language.errors import CollectionError
+from ...language.series import Series
+
+SETTINGS = "/etc/gpucluster-slurm/metrics.json"
+STATE = "/var/lib/gpucluster-slurm/gpu-hours.json"
+TEXTFILES = "/var/lib/prometheus/node-exporter"
 SLURM_FILE, OWN_FILE = "slurm.prom", "gpu-hours.prom"
-ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "LC_ALL": "C.UTF-8",
-    "SLURM_TIME_FORMAT": "%s",
+HELP = {
+    "gpucluster_gpu_lines_total": "Lines about the GPUs of jobs that were written.",
+    "gpucluster_gpu_lines_dropped_total": "Lines that could not be written for a day.",
+    "gpucluster_gpu_lines_until_seconds": "Jobs that ended before have their line.",
+    "gpucluster_gpu_lines_success": "Whether the last run has written all lines.",
 }
-"""The environment of all commands. Variables such as SACCT_FORMAT would change their output."""
 
 SACCT_SECONDS, SACCTMGR_SECONDS, PROMETHEUS_SECONDS = 120, 20, 60
 RUN_SECONDS = 45
@@ -65,15 +68,15 @@ SACCT = ("sacct", "--allusers", "--allocations", "--noheader", "--parsable2", f"
 GROUPS = ("user", "account", "partition", "day")
 
 
-class HoursError(Exception):
-    """Somebody who was asked does not answer as expected."""
+class PrometheusError(CollectionError):
+    """Prometheus does not answer as expected."""
 
 
 # -- Slurm's accounting ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Job:
+class GpuJob:
     """One run of a job, as accounting has it."""
 
     name: str
@@ -95,62 +98,47 @@ class Job:
     comment: str
 
 
-def run(command: Sequence[str], seconds: float) -> str:
-    """The output of a command. Raises HoursError if it fails or takes longer."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=ENVIRONMENT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise HoursError(f"{command[0]}: {error}") from error
-    if done.returncode:
-        raise HoursError(f"{command[0]}: {(done.stderr or done.stdout).strip()}")
-    return done.stdout
+def sacct(*options: str) -> str:
+    """What sacct says of jobs. Raises CommandError."""
+    return output([*SACCT, *options], SACCT_SECONDS, {"SLURM_TIME_FORMAT": "%s"})
 
 
-def jobs_of(states: str, begin: int, end: int, now: int) -> list[Job]:
+def jobs_of(states: str, begin: int, end: int, now: int) -> list[GpuJob]:
     """The runs of jobs with one of some states between two times. Those with state R have run between them.
 
     now: the end of those that still run.
     """
     times = [f"--state={states}", f"--starttime=uts{begin}", f"--endtime=uts{end}"]
-    return list(parse_jobs(run([*SACCT, "--duplicates", *times], SACCT_SECONDS), now))
+    return list(parse_jobs(sacct("--duplicates", *times), now))
 
 
-def newest_of(jobs: Sequence[Job]) -> list[Job]:
+def newest_of(jobs: Sequence[GpuJob]) -> list[GpuJob]:
     """Those runs that are the last of their job. Of a requeued job, sacctmgr changes the newest record alone."""
-    output = run([*SACCT, f"--jobs={','.join(job.name for job in jobs)}"], SACCT_SECONDS)
-    last = {(job.name, job.start) for job in parse_jobs(output, 0)}
+    answer = sacct(f"--jobs={','.join(job.name for job in jobs)}")
+    last = {(job.name, job.start) for job in parse_jobs(answer, 0)}
     return [job for job in jobs if (job.name, job.start) in last]
 
 
-def parse_jobs(output: str, now: int) -> Iterator[Job]:
+def parse_jobs(answer: str, now: int) -> Iterator[GpuJob]:
     """The jobs in an answer of sacct that have started. Further lines of a comment are left out."""
     count = FIELDS.count(",")
-    for line in output.split("\n"):
+    for line in answer.split("\n"):
         values = line.split("|", count)
         if len(values) <= count or not (values[1].isdigit() and values[2].isdigit() and values[4].isdigit()):
             continue
         name, number, start, end, elapsed, user, account, partition, tres, comment = values
         gpus, kind, parts = gpus_of(tres)
         stop = int(end) if end.isdigit() else now
-        yield Job(name, number, int(start), stop, int(elapsed), user, account, partition, gpus, kind, parts, comment)
+        yield GpuJob(name, number, int(start), stop, int(elapsed), user, account, partition, gpus, kind, parts, comment)
 
 
 def gpus_of(tres: str) -> tuple[int, str, bool]:
     """The number of GPUs in AllocTRES, their type, and whether there are parts of GPUs alone."""
-    amounts = dict(pair.split("=", 1) for pair in tres.split(",") if "=" in pair)
-    kinds = [name[len("gres/gpu:") :] for name in amounts if name.startswith("gres/gpu:")]
-    typed = sum(int(amounts[f"gres/gpu:{kind}"]) for kind in kinds)
-    gpus = int(amounts.get("gres/gpu", typed))
-    parts = not gpus and any(name.startswith(("gres/shard", "gres/mps")) for name in amounts)
+    found = slurm_records.gpus(tres)
+    kinds = [kind for kind in found if kind]
+    typed = sum(found[kind] for kind in kinds)
+    gpus = found.get("", typed)
+    parts = not gpus and any(each.kind != "gpu" for each in slurm_records.gres(tres))
     return gpus, kinds[0] if len(kinds) == 1 and typed == gpus else "", parts
 
 
@@ -160,7 +148,7 @@ Value = tuple[Mapping[str, str], float]
 
 
 def ask(server: str, expression: str, when: float) -> list[Value]:
-    """The values of an expression at a time. Raises HoursError."""
+    """The values of an expression at a time. Raises PrometheusError."""
     data = urllib.parse.urlencode({"query": expression, "time": f"{when:.3f}"}).encode()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -169,9 +157,9 @@ def ask(server: str, expression: str, when: float) -> list[Value]:
         return [(value["metric"], float(value["value"][1])) for value in result]
     except urllib.error.HTTPError as error:
         said = error.read(300).decode(errors="replace")
-        raise HoursError(f"{server}: {error}: {said}") from error
+        raise PrometheusError(f"{server}: {error}: {said}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise HoursError(f"{server}: {error}") from error
+        raise PrometheusError(f"{server}: {error}") from error
 
 
 @dataclass
@@ -195,7 +183,7 @@ class Measured:
     model: str = ""
 
 
-def expressions(job: Job) -> dict[str, str]:
+def expressions(job: GpuJob) -> dict[str, str]:
     """What is asked about a run of a job, by field of Measured. The times tell the runs of a requeued job apart."""
     span = f'{{slurmjobid="{job.number}"}}[{max(1, job.end - job.start)}s] @ {job.end}'
     # The last seconds of a job are written and read after its end.
@@ -213,8 +201,8 @@ def expressions(job: Job) -> dict[str, str]:
     }
 
 
-def measured(server: str, jobs: Sequence[Job], now: float) -> list[Measured]:
-    """What the series say of runs of jobs, in their order. Raises HoursError."""
+def measured(server: str, jobs: Sequence[GpuJob], now: float) -> list[Measured]:
+    """What the series say of runs of jobs, in their order. Raises PrometheusError."""
     terms = (
         f'label_replace(label_replace({text}, "run", "{place}", "", ""), "field", "{name}", "", "")'
         for place, job in enumerate(jobs)
@@ -231,7 +219,7 @@ def measured(server: str, jobs: Sequence[Job], now: float) -> list[Measured]:
 # -- the line --------------------------------------------------------------------------------------------------------
 
 
-def line(job: Job, of: Measured) -> str:
+def line(job: GpuJob, of: Measured) -> str:
     """What is said about the GPUs of a job."""
     gpus = f"{job.gpus} GPU{'s' if job.gpus > 1 else ''}"
     kind = re.sub(r"[^\w .:-]", "", job.kind or of.model)
@@ -269,7 +257,7 @@ def duration(seconds: int) -> str:
     return f"{hours:.0f} h" if hours >= 10 or hours % 1 < 0.05 else f"{hours:.1f} h"
 
 
-def write(job: Job, text: str) -> bool:
+def write(job: GpuJob, text: str) -> bool:
     """Write a line into the last record of a job. Returns whether it is there.
 
     The name of a task of an array is that with `_`, since the number of the array is that of all its tasks; times say
@@ -277,18 +265,17 @@ def write(job: Job, text: str) -> bool:
     """
     command = ["sacctmgr", "-i", "modify", "job", "where", f"jobid={job.name}", "set", f"AdminComment={text}"]
     try:
-        output = run(command, SACCTMGR_SECONDS)
-    except HoursError as error:
+        return "Nothing modified" not in output(command, SACCTMGR_SECONDS)
+    except CommandError as error:
         print(f"job {job.name}: {error}", file=sys.stderr)
         return False
-    return "Nothing modified" not in output
 
 
 # -- the timer -------------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class State:
+class LinesState:
     """What is kept between two runs of `lines`."""
 
     until: int = 0
@@ -298,59 +285,31 @@ class State:
     """Jobs whose line could not be written for a day."""
 
     @classmethod
-    def load(cls) -> State:
+    def load(cls) -> LinesState:
         """What the last run has kept. A file that is not understood counts as none."""
         try:
-            return cls(**json.loads(STATE.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            return cls(**read_record(STATE))
+        except TypeError:
             return cls()
-
-
-def replace(path: Path, text: str, mode: int) -> None:
-    """Replace a file at once. No link is followed: the user of node-exporter can put one in place of the directory."""
-    new = f".{path.name}.new"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with opened_directory(path.parent) as directory:
-        with suppress(FileNotFoundError):
-            os.unlink(new, dir_fd=directory)
-        with open(os.open(new, flags, mode, dir_fd=directory), "w", encoding="utf-8") as file:
-            file.write(text)
-        os.rename(new, path.name, src_dir_fd=directory, dst_dir_fd=directory)
-
-
-def remove(path: Path) -> None:
-    """Remove a file if it is there, also not by a link in place of its directory."""
-    with opened_directory(path.parent) as directory, suppress(FileNotFoundError):
-        os.unlink(path.name, dir_fd=directory)
-
-
-@contextmanager
-def opened_directory(path: Path) -> Iterator[int]:
-    """A directory that is no link."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        yield directory
-    finally:
-        os.close(directory)
 
 
 def slurm_values(now: float) -> dict[str, float]:
     """The values of slurm.prom by name, without labels; none if slurm-metrics has not written it for five minutes."""
-    path = TEXTFILES / SLURM_FILE
     try:
-        if now - path.stat().st_mtime > 300:
-            return {}
-        text = path.read_text(encoding="utf-8")
+        with open(f"{TEXTFILES}/{SLURM_FILE}", encoding="utf-8") as file:
+            if now - os.fstat(file.fileno()).st_mtime > 300:
+                return {}
+            text = file.read()
     except OSError:
         return {}
     found = re.findall(r"^(slurm_controller_serving|slurm_dbd_agent_queue_size)(?:\{.*\})? (\S+)$", text, re.MULTILINE)
     return {name: float(value) for name, value in found}
 
 
-def write_lines(server: str, state: State, waiting: float, now: float) -> bool:
+def write_lines(server: str, state: LinesState, waiting: float, now: float) -> bool:
     """Write the lines of jobs that have ended, and note how far this has come. Returns whether all were written.
 
-    waiting: the messages that wait for slurmdbd. Raises HoursError if slurmdbd or Prometheus does not answer.
+    waiting: the messages that wait for slurmdbd. Raises CollectionError if slurmdbd or Prometheus does not answer.
     """
     stop, last = time.monotonic() + RUN_SECONDS, int(now) - DELAY
     begin, oldest = state.until or last - FIRST, last - DAY
@@ -365,17 +324,17 @@ def write_lines(server: str, state: State, waiting: float, now: float) -> bool:
     return not failed and not rest
 
 
-def wants_line(job: Job) -> bool:
+def wants_line(job: GpuJob) -> bool:
     """Whether a job gets a line: it had GPUs, and nobody has written anything there."""
     return bool(job.gpus) and job.elapsed > 0 and not job.comment.strip()
 
 
 def write_batches(
-    server: str, jobs: Sequence[Job], state: State, stop: float, now: float
-) -> tuple[list[Job], list[Job]]:
+    server: str, jobs: Sequence[GpuJob], state: LinesState, stop: float, now: float
+) -> tuple[list[GpuJob], list[GpuJob]]:
     """Write the lines of jobs, the oldest first. Returns those of which it failed, and those for which time was short.
 
-    Raises HoursError if Prometheus does not answer.
+    Raises CollectionError if Prometheus does not answer.
     """
     rest, failed = sorted(jobs, key=lambda job: job.end), []
     while rest and time.monotonic() < stop:
@@ -387,33 +346,30 @@ def write_batches(
     return failed, rest
 
 
-def series(state: State, success: bool) -> str:
+def series(state: LinesState, success: bool) -> str:
     """The text for node-exporter."""
-    values = (
-        ("gpucluster_gpu_lines_total", "counter", "Lines about the GPUs of jobs that were written.", state.written),
-        ("gpucluster_gpu_lines_dropped_total", "counter", "Lines that could not be written for a day.", state.dropped),
-        ("gpucluster_gpu_lines_until_seconds", "gauge", "Jobs that ended before have their line.", state.until),
-        ("gpucluster_gpu_lines_success", "gauge", "Whether the last run has written all lines.", int(success)),
-    )
-    return "".join(
-        f"# HELP {name} {what}\n# TYPE {name} {kind}\n{name} {value}\n" for name, kind, what, value in values
-    )
+    found = Series(HELP)
+    found.add("gpucluster_gpu_lines_total", state.written)
+    found.add("gpucluster_gpu_lines_dropped_total", state.dropped)
+    found.add("gpucluster_gpu_lines_until_seconds", state.until)
+    found.add("gpucluster_gpu_lines_success", success)
+    return found.text()
 
 
 def lines(server: str, now: float) -> int:
     """Write the lines if this controller serves. Returns the exit status."""
     values = slurm_values(now)
     if values.get("slurm_controller_serving") != 1:
-        remove(TEXTFILES / OWN_FILE)
+        remove(f"{TEXTFILES}/{OWN_FILE}")
         return 0
-    state, success = State.load(), False
+    state, success = LinesState.load(), False
     try:
         success = write_lines(server, state, values.get("slurm_dbd_agent_queue_size", 0), now)
-    except HoursError as error:
+    except CollectionError as error:
         print(error, file=sys.stderr)
-    STATE.parent.mkdir(parents=True, exist_ok=True)
-    replace(STATE, json.dumps(vars(state)), 0o600)
-    replace(TEXTFILES / OWN_FILE, series(state, success), 0o644)
+    os.makedirs(os.path.dirname(STATE), mode=0o755, exist_ok=True)
+    replace(STATE, json.dumps(vars(state)).encode(), 0o600)
+    replace(f"{TEXTFILES}/{OWN_FILE}", series(state, success).encode())
     return 0 if success else 1
 
 
@@ -439,7 +395,7 @@ class Hours:
 
 
 @dataclass
-class Report:
+class GpuReport:
     """The hours of some days, and how many jobs with parts of GPUs are not in them."""
 
     hours: dict[Key, Hours] = field(default_factory=dict)
@@ -456,9 +412,9 @@ def days_of(first: date, last: date) -> list[date]:
     return [first + timedelta(count) for count in range((last - first).days + 1)]
 
 
-def allocated(jobs: Iterable[Job], days: Sequence[date]) -> Report:
+def allocated(jobs: Iterable[GpuJob], days: Sequence[date]) -> GpuReport:
     """The hours that jobs had GPUs, on each of some days. A suspension is spread over the run."""
-    report = Report()
+    report = GpuReport()
     spans = [(day.isoformat(), midnight(day), midnight(day + timedelta(1))) for day in days]
     for job in jobs:
         report.parts += job.parts
@@ -471,8 +427,8 @@ def allocated(jobs: Iterable[Job], days: Sequence[date]) -> Report:
     return report
 
 
-def add_used(server: str, report: Report, days: Sequence[date], now: float) -> None:
-    """Add what was used of the hours. Raises HoursError."""
+def add_used(server: str, report: GpuReport, days: Sequence[date], now: float) -> None:
+    """Add what was used of the hours. Raises CollectionError."""
     for day in days:
         begin, end = midnight(day), min(midnight(day + timedelta(1)), int(now))
         if end <= begin:
@@ -491,7 +447,7 @@ def add_used(server: str, report: Report, days: Sequence[date], now: float) -> N
                 hours.unmeasured = hours.allocated * (1 - measured)
 
 
-def grouped(report: Report, by: Sequence[str]) -> dict[tuple[str, ...], Hours]:
+def grouped(report: GpuReport, by: Sequence[str]) -> dict[tuple[str, ...], Hours]:
     """The hours by some of user, account, partition and day, in their order."""
     found: dict[tuple[str, ...], Hours] = {}
     for key, hours in sorted(report.hours.items()):
@@ -531,7 +487,7 @@ def figures(hours: Hours) -> list[str]:
 
 
 def report_text(server: str, options: argparse.Namespace, now: float) -> str:
-    """The report as a table or as JSON. Raises HoursError."""
+    """The report as a table or as JSON. Raises CollectionError."""
     days = days_of(options.first, options.last)
     jobs = jobs_of("R", midnight(days[0]), midnight(days[-1] + timedelta(1)), int(now))
     report = allocated(jobs, days)
@@ -594,16 +550,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     now = time.time()
     options = parse_arguments(arguments, date.fromtimestamp(now))
     try:
-        settings: dict[str, Any] = json.loads(SETTINGS.read_text(encoding="utf-8"))
-        server = settings["prometheus"]
+        server = read_settings(SETTINGS)["prometheus"]
         if options.command == "lines":
             return lines(server, now)
         sys.stdout.write(report_text(server, options, now))
-    except (HoursError, OSError) as error:
+    except (CollectionError, OSError) as error:
         print(f"slurm-gpu-hours: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
