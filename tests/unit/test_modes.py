@@ -96,12 +96,16 @@ def test_programs_of_root_set_their_umask() -> None:
     sets = re.compile(r"^ *(os\.umask\(0o022\)|umask 022)", re.MULTILINE)
     paths = [
         *(path for path in ROOT.glob("roles/*/files/**/*") if path.suffix != ".pyc"),
+        *ROOT.glob("plugins/module_utils/programs/**/*.py"),
         *ROOT.glob("roles/*/templates/*.sh.j2"),
     ]
     texts = {path.name: path.read_text() for path in paths if path.is_file() and path.name not in OF_USERS}
     making = {name for name, text in texts.items() if makes.search(text)}
     own = {"slurm-metrics", "slurm-gpu-metrics", "slurm-gpu-hours"}
-    assert making == {"first_boot.py", "health.py", "job_script.sh.j2", "prolog.sh.j2", "slurm_backup.py"} | own
+    assert (
+        making
+        == {"health_check.py", "image_first_boot.py", "job_script.sh.j2", "prolog.sh.j2", "slurm_backup.py"} | own
+    )
     assert [name for name in making if not sets.search(texts[name])] == []
 
 
