@@ -195,7 +195,7 @@ def ask_jobstats(load_program: Callable[[str], ModuleType]) -> None:
 USERS: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
     "gpus": (lambda program: program("job_tools/files/gpus.py").run(["squeue"], 9), ("SQUEUE_", "SCONTROL_")),
     "jobstats": (ask_jobstats, ("SACCT_",)),
-    "notebook": (lambda program: program("job_tools/files/notebook.py").output(["scancel"]), ("SQUEUE_", "SCANCEL_")),
+    "notebook": (lambda program: program("notebook").output(["scancel"]), ("SQUEUE_", "SCANCEL_")),
 }
 """What runs a command, and the beginnings of the variables of its commands."""
 

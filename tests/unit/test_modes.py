@@ -24,7 +24,15 @@ import yaml
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 PROGRAMS = sorted([*(ROOT / "plugins").rglob("*.py"), *ROOT.glob("roles/*/files/*.py")])
-OF_USERS = ("enroot-data.sh", "import-once.sh", "notebook.py", "nvcrlogin.py", "proof.sh", "sbuild.sh")
+OF_USERS = (
+    "enroot-data.sh",
+    "import-once.sh",
+    "notebook.py",
+    "notebook_job.py",
+    "nvcrlogin.py",
+    "proof.sh",
+    "sbuild.sh",
+)
 """Programs that users run: their umask is theirs."""
 
 
