@@ -167,7 +167,7 @@ def kernel_values() -> dict[str, str]:
     with open(KERNEL, encoding="utf-8", errors="replace") as file:
         words = file.read().split()
     pairs = (word[len(PREFIX) :].partition("=") for word in words if word.startswith(PREFIX))
-    return site_values(((name, value) for name, _, value in pairs), f"kernel argument {PREFIX}*")
+    return site_values(((name, value) for name, _equals, value in pairs), f"kernel argument {PREFIX}*")
 
 
 def file_values() -> dict[str, str]:
@@ -178,10 +178,10 @@ def file_values() -> dict[str, str]:
     except FileNotFoundError:
         return {}
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-    wrong = next((name for name, equals, _ in pairs if not equals), None)
+    wrong = next((name for name, equals, _value in pairs if not equals), None)
     if wrong is not None:
         raise FirstBootError(f"{SITE}: found {shown(wrong)}, allowed: lines NAME=VALUE")
-    return site_values(((name.strip(), value) for name, _, value in pairs), SITE)
+    return site_values(((name.strip(), value) for name, _equals, value in pairs), SITE)
 
 
 def unit_servers(daemon: str) -> str:
@@ -420,7 +420,7 @@ def is_joined(settings: ImageSettings, servers: Sequence[Server]) -> str:
             f"cluster {settings.cluster} has no node {name}: give this host the name of a node of the cluster file, or "
             "add the node there and run site.yml"
         )
-    state, _, reason = first.partition(" ")
+    state, _blank, reason = first.partition(" ")
     return f"node {name} is {state} ({reason}); see journalctl -u slurmd" if NOT_UP.fullmatch(state) else ""
 
 
