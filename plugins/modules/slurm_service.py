@@ -216,6 +216,7 @@ from ..module_utils.host.files import File, from_base64, mode_of, temporary_file
 from ..module_utils.host.journal import read_journal_end
 from ..module_utils.host.load_times import read_load_time, write_load_time
 from ..module_utils.host.module_run import PATHS, run_module
+from ..module_utils.host.program_library import remove_library
 from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
@@ -256,12 +257,13 @@ def removal(path: str) -> dict[str, str]:
 
 
 def put_away(path: str, directory: str | None) -> None:
-    """Remove a file. The first one of its name is kept in the directory, if there is one."""
+    """Remove a file, and with a program its library. The first one of its name is kept in the directory, if given."""
     kept = os.path.join(directory, os.path.basename(path)) if directory else ""
     if directory and not os.path.exists(kept):
         os.makedirs(directory, mode=0o700, exist_ok=True)
         shutil.move(path, kept)
     else:
+        remove_library(path)
         os.unlink(path)
 
 

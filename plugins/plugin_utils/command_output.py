@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from .bounded_command import HangingCommandError, run_bounded
+from ..module_utils.client.bounded_command import HangingCommandError, run_bounded
 
 SIZE = 4 << 20
 """Bytes of the memory. The kernel gives those that are written."""

@@ -89,9 +89,9 @@ PLACES: dict[str, str] = {
     "plugins/modules/slurm_service.py": f"{ROOTS}; {RANDOM}",
     "plugins/modules/slurm_storage.py": ROOTS,
     "roles/backup/files/slurm_backup.py": "test_state_that_is_saved, test_state_that_is_restored",
-    "roles/first_boot/files/first_boot.py": f"{ROOTS}; {RANDOM}; test_first_boot.py",
-    "roles/job_tools/files/notebook.py": AS_USER,
-    "roles/job_tools/files/nvcrlogin.py": AS_USER,
+    "plugins/module_utils/programs/image_first_boot.py": f"{ROOTS}; {RANDOM}; test_first_boot.py",
+    "plugins/module_utils/programs/notebook.py": AS_USER,
+    "plugins/module_utils/programs/notebook_job.py": AS_USER,
     "roles/rotation/files/munge_switch.py": f"{ROOTS}, and munge's own, without links; test_munge_switch.py",
     "plugins/module_utils/programs/health_check.py": "test_locks_of_programs",
     "plugins/module_utils/programs/metrics/slurm_gpu_hours.py": f"{ROOTS}; test_gpu_hours.py",
@@ -149,7 +149,7 @@ def test_the_list_names_tests_that_exist() -> None:
     named = {word for text in PLACES.values() for word in text.replace(",", "").split() if word.startswith("test_")}
     files = {word for word in named if word.endswith(".py")}
     assert named - files <= {*globals()}
-    assert all((ROOT / "tests/unit" / name).exists() for name in files)
+    assert all([*(ROOT / "tests/unit").rglob(name)] for name in files)
 
 
 # -- a user who was there first --------------------------------------------------------------------------------------

@@ -6,20 +6,24 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import pwd
 import socket
 import stat
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import bounded_command, environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import takes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import first_boot as rules
 from plain_host import cluster
@@ -52,19 +56,20 @@ class Host(SimpleNamespace):
 
     def controllers(self) -> tuple[str, str, bool]:
         """The controllers, their source, and whether the unit names them."""
-        found = self.program.find_controllers(self.program.read_settings())
+        found = self.program.find_controllers(self.program.settings_of_image())
         return ",".join(map(str, found.servers)), found.source, found.in_unit
 
     def error(self, *words: str) -> str:
         """The error of the program; empty if there is none."""
-        found = self.program.main(words)
-        return found if isinstance(found, str) else ""
+        with patch.object(sys, "argv", ["slurm-first-boot", *words]), redirect_stderr(io.StringIO()) as said:
+            assert self.program.main() == bool(said.getvalue())
+        return said.getvalue().strip()
 
 
 @pytest.fixture(name="host")
 def host_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     """A node that has just booted, with the settings of the role. User munge is the user of the test."""
-    program = load("first_boot/files/first_boot.py")
+    program = load("image_first_boot")
     for name in ("SETTINGS", "SITE", "KERNEL", "UNITS", "ENVIRONMENT", "KEY"):
         monkeypatch.setattr(program, name, f"{tmp_path}{getattr(program, name)}")
     monkeypatch.setattr(program, "KEY_OWNER", pwd.getpwuid(os.getuid()).pw_name)
@@ -79,14 +84,14 @@ def host_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 @pytest.fixture(name="stand_in")
-def stand_ins_of_the_program(stand_in: StandIn, host: Host, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+def stand_ins_of_the_program(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """Stand-ins that the program finds."""
-    monkeypatch.setitem(host.program.VARIABLES, "PATH", os.environ["PATH"])
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", os.environ["PATH"])
     return stand_in
 
 
 def test_role_and_program_have_the_same_paths() -> None:
-    program = load("first_boot/files/first_boot.py")
+    program = load("image_first_boot")
     for name in ("SETTINGS", "ENVIRONMENT", "UNITS"):
         assert getattr(program, name) == getattr(rules, name)
 
@@ -127,7 +132,7 @@ def test_controllers_without_a_port_have_that_of_the_cluster(host: Host) -> None
         ("a:1:2", "found port '1:2' of a"),
         ("a:x\x1b[0m", "found port 'x\\x1b[0m' of a"),
         ("a,a:6817", "a:6817 is there twice"),
-        ("a" * 300, "aaa...', allowed"),
+        ("a" * 300, "aaa..., allowed"),
     ],
 )
 def test_wrong_controllers(host: Host, text: str, message: str) -> None:
@@ -204,14 +209,20 @@ def test_no_key(host: Host) -> None:
     assert "munge.key is missing, and the image has no command for it" in wrong_key(host)
 
 
-@pytest.mark.parametrize(("size", "found"), [(0, "0"), (31, "31"), (65537, "more than 65536")])
-def test_a_key_of_another_size(host: Host, stand_in: StandIn, size: int, found: str) -> None:
-    message = f"found {found} bytes, allowed for a munge key: 32 to 65536"
+@pytest.mark.parametrize(
+    ("size", "printed", "found"),
+    [
+        (0, "printed nothing", "found 0 bytes"),
+        (31, "found 31 bytes, allowed: a key of 32 to 65536 bytes", "found 31 bytes"),
+        (65537, "printed more than 65536 bytes", "found more than 65536 bytes"),
+    ],
+)
+def test_a_key_of_another_size(host: Host, stand_in: StandIn, size: int, printed: str, found: str) -> None:
     text = os.urandom(size)
     stand_in("get-key", f"cat {host.write('vault', base64.b64encode(text))}")
-    assert message in wrong_key(host, "get-key")
+    assert printed in wrong_key(host, "get-key")
     path = host.write("KEY", text)
-    assert message in wrong_key(host, "get-key")
+    assert f"{found}, allowed: a key of 32 to 65536 bytes" in wrong_key(host, "get-key")
     path.unlink()
 
 
@@ -220,24 +231,24 @@ def test_a_key_of_another_size(host: Host, stand_in: StandIn, size: int, found: 
     [
         (
             "echo '<html>404 not found, and more than 32 bytes</html>'",
-            "found text that is not base64, allowed: the key",
+            "found text that is not base64, allowed: a key",
         ),
-        ("echo; printf '\\033'; echo 'no\\nright' >&2; exit 7", "get-key ended with 7: right"),
-        ("exit 1", "get-key ended with 1: no message"),
-        ("sleep 60 & sleep 60", "get-key has not ended within 1 s"),
+        ("echo; printf '\\033'; echo 'no\\nright' >&2; exit 7", "get-key: ended with 7: right"),
+        ("exit 1", "get-key: ended with 1: no message"),
+        ("sleep 60 & sleep 60", "get-key: has not ended within 1 s"),
     ],
 )
 def test_a_command_that_fails(
     host: Host, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, script: str, message: str
 ) -> None:
-    monkeypatch.setattr(host.program, "KEY_COMMAND", 1)
+    monkeypatch.setattr(bounded_command, "SECONDS", 1)
     stand_in("get-key", script)
     assert message in wrong_key(host, "get-key", "--token=mine")
     assert not Path(host.program.KEY).exists()
 
 
 def test_a_command_that_is_missing(host: Host) -> None:
-    assert "first_boot_key_command: /nonexistent: No such file" in wrong_key(host, "/nonexistent")
+    assert "first_boot_key_command: /nonexistent: cannot run: No such file" in wrong_key(host, "/nonexistent")
 
 
 @pytest.mark.parametrize("kind", ["link", "directory", "fifo", "hard link"])
@@ -314,15 +325,14 @@ def release_of(host: Host, version: str, *ports: int) -> str:
     """What the program says about a version of this host."""
     servers = [host.program.Server("127.0.0.1", port) for port in ports]
     try:
-        return str(host.program.check_release(servers, version, host.program.read_settings()))
+        return str(host.program.check_release(servers, version, host.program.settings_of_image()))
     except host.program.FirstBootError as error:
         return f"refused: {error}"
 
 
 def test_the_version_of_this_host(tmp_path: Path, stand_in: StandIn) -> None:
     """scontrol has no configuration of its own yet."""
-    program = load("first_boot/files/first_boot.py")
-    program.VARIABLES["PATH"] = os.environ["PATH"]
+    program = load("image_first_boot")
     stand_in("scontrol", f'cp "$SLURM_CONF" {tmp_path}/conf; echo "slurm-wlm 24.11.5"; test "$*" = -V')
     assert program.own_version() == "24.11.5"
     assert (tmp_path / "conf").read_text() == "ClusterName=none\nSlurmctldHost=localhost\n"

@@ -15,7 +15,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jinja2
@@ -139,7 +139,7 @@ PLACES: dict[str, Callable[..., object]] = {
     ),
     "slurm-backup: a dump": lambda program, _path: dump(program("backup/files/slurm_backup.py")),
     "the switch of munge": lambda program, _path: program("rotation/files/munge_switch.py").run("sinfo"),
-    "the first boot": lambda program, _path: program("first_boot/files/first_boot.py").run(["sinfo"]),
+    "the first boot": lambda program, _path: program("image_first_boot").is_joined(SimpleNamespace(daemon="sackd"), []),
     "the health check": lambda program, _path: program("health_check").scontrol("ping"),
     "the series of GPUs": lambda _program, _path: gpu_calls.DriverCalls(gpu_calls.GpuState(), Series()).run(
         "use", ["nvidia-smi"], 5
@@ -194,7 +194,7 @@ def ask_jobstats(load_program: Callable[[str], ModuleType]) -> None:
 USERS: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
     "gpus": (lambda program: program("job_tools/files/gpus.py").run(["squeue"], 9), ("SQUEUE_", "SCONTROL_")),
     "jobstats": (ask_jobstats, ("SACCT_",)),
-    "notebook": (lambda program: program("job_tools/files/notebook.py").output(["scancel"]), ("SQUEUE_", "SCANCEL_")),
+    "notebook": (lambda program: program("notebook").output(["scancel"]), ("SQUEUE_", "SCANCEL_")),
 }
 """What runs a command, and the beginnings of the variables of its commands."""
 
@@ -323,7 +323,6 @@ def test_the_words_before_a_command(archive: bool, seen: Callable[[], Any]) -> N
 # -- what a new place needs ------------------------------------------------------------------------------------------
 
 OF_OTHERS = {
-    "first_boot.py": 1,  # the site's own command for a key
     "slurm-accept": 2,  # a job's, which belong to its allocation
 }
 """Calls in programs of roles whose environment is not ours, except in the tools of users."""
@@ -343,6 +342,7 @@ def calls_without_environment(path: Path) -> list[int]:
 
 def test_each_program_of_a_role_gives_its_commands_an_environment() -> None:
     files = [path for path in ROLES.glob("*/files/**/*") if path.is_file() and "job_tools" not in path.parts]
+    files += (ROLES.parent / "plugins/module_utils/programs").rglob("*.py")
     programs = [path for path in files if b"\nfrom __future__ import" in path.read_bytes()]
     found = {path.name: lines for path in programs if (lines := calls_without_environment(path))}
     assert {name: len(lines) for name, lines in found.items()} == OF_OTHERS, found

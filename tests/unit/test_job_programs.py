@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from email import message_from_bytes, policy
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import jinja2
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts
 from programs import StandIn, load
 
@@ -146,7 +148,7 @@ def test_a_program_that_a_script_leaves_behind_is_not_waited_for(tmp_path: Path)
 @pytest.fixture(scope="module")
 def mail() -> ModuleType:
     """The program that sends mails."""
-    module: ModuleType = load("slurmctld/files/mail.py")
+    module: ModuleType = load("job_mail")
     return module
 
 
@@ -157,6 +159,26 @@ def test_a_mail(mail: ModuleType) -> None:
     assert found["Subject"] == "Job 7  Bcc: x@y.z 学習"
     assert found.get_content() == "Job:         7\nName:        学習 Bcc: x\nState:       COMPLETED\n"
     assert bytes(found).isascii()
+
+
+def test_a_mail_is_sent(
+    mail: ModuleType,
+    stand_in: StandIn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "msmtprc").write_text("from slurm@x.org\n")
+    monkeypatch.setattr(mail, "MSMTPRC", str(tmp_path / "msmtprc"))
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", os.environ["PATH"])
+    monkeypatch.setattr("sys.argv", ["mail", "-s", "Job 7 学習", "alice@x.org"])
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    stand_in("msmtp", f'echo "$@" >{tmp_path}/words; cat >{tmp_path}/sent; echo no relay >&2; exit 75')
+    assert mail.main() == 75
+    assert (tmp_path / "words").read_text() == f"--file={tmp_path}/msmtprc -- alice@x.org\n"
+    sent = message_from_bytes((tmp_path / "sent").read_bytes(), policy=policy.default)
+    assert (sent["Subject"], sent.get_content()) == ("Job 7 学習", "Job:         7\n")
+    assert capsys.readouterr().err == "no relay\n"
 
 
 def test_the_mail_about_the_end_of_a_job_names_jobstats(mail: ModuleType) -> None:

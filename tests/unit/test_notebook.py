@@ -21,13 +21,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import patch
 
 import pytest
-from programs import ROLES, StandIn, load
+from programs import StandIn, load
 
 pytestmark = pytest.mark.once
 
-SOURCE = ROLES / "job_tools/files/notebook.py"
 WEB = """\
 import os, socket, sys, time
 place = sys.argv[1]
@@ -39,16 +39,15 @@ print("token", os.environ.get("JUPYTER_TOKEN", "none"), "kernels", os.environ["J
 time.sleep(60)
 """
 SLURM = {
-    # Keeps number, name and output of the job, and runs its program.
+    # Keeps options, script and output of the job, and runs its script, away from the collection.
     "sbatch": """\
 echo "$@" >{here}/arguments
+cat >{here}/script
 for word; do case $word in
     --output=*) log=${{word#*=}} ;;
-    --job-name=*) name=${{word#*=}} ;;
-    --in-job) inside=1 ;;
-    *) test -z "$inside" || directory=$word ;;
 esac; done
-SLURM_JOB_ID=7 {python} {source} --in-job "$directory" >>"$log" 2>&1 &
+cd /
+SLURM_JOB_ID=7 {python} -I {here}/script >>"$log" 2>&1 &
 echo $! >{here}/pid
 printf '7 |RUNNING |None |n1 |2026-11-28 18:00 |%s |\\n' "$log" >{here}/jobs
 """,
@@ -73,9 +72,9 @@ def program(tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) 
         "# a comment\nGPUS=2\nPARTITION='gpu'\nCLUSTER=lab\nLOGIN='login.example.org'\n"
     )
     for name, script in SLURM.items():
-        stand_in(name, script.format(here=tmp_path, python=sys.executable, source=SOURCE))
+        stand_in(name, script.format(here=tmp_path, python=sys.executable))
     stand_in("jupyter-lab", f'exec {sys.executable} {tmp_path}/web.py "${{2#*=}}"')
-    module = load("job_tools/files/notebook.py")
+    module = load("notebook")
     module.CONF = tmp_path / "site.conf"
     handlers = {number: signal.getsignal(number) for number in module.ENDINGS}
     yield module
@@ -83,6 +82,13 @@ def program(tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) 
         signal.signal(number, handler)
     end(tmp_path)
     shutil.rmtree(home)
+
+
+def called(notebook: ModuleType, *arguments: str) -> int:
+    """The exit status of a call."""
+    with patch.object(sys, "argv", ["notebook", *arguments]):
+        status: int = notebook.main()
+    return status
 
 
 def end(here: Path) -> None:
@@ -110,7 +116,7 @@ def directory(here: Path) -> Path:
 def test_jupyter_runs_in_a_job_and_its_line_is_printed(
     notebook: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert notebook.main(["--time", "8:00:00"]) == 0
+    assert called(notebook, "--time", "8:00:00") == 0
     said = capsys.readouterr().out
     path = directory(tmp_path) / "socket"
     user = notebook.pwd.getpwuid(os.getuid()).pw_name
@@ -121,7 +127,8 @@ def test_jupyter_runs_in_a_job_and_its_line_is_printed(
     assert len(token) >= 32
     assert f"    http://localhost:10007/?token={token}\n" in said
     arguments = (tmp_path / "arguments").read_text()
-    assert "--gres=gpu:2 --partition=gpu --time=8:00:00 /usr/local/bin/notebook --in-job" in arguments
+    assert "--gres=gpu:2 --partition=gpu --time=8:00:00\n" in arguments
+    assert (tmp_path / "script").read_text().startswith("#!/usr/bin/python3 -I\n# Copyright")
     assert "--job-name=notebook-jupyter-lab " in arguments
     assert token not in arguments
     with socket.socket(socket.AF_UNIX) as client:
@@ -132,7 +139,7 @@ def test_jupyter_runs_in_a_job_and_its_line_is_printed(
 def test_files_are_for_the_user_alone(notebook: ModuleType, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        assert notebook.main([]) == 0
+        assert called(notebook) == 0
     finally:
         os.umask(before)
     for path in (directory(tmp_path).parent, directory(tmp_path)):
@@ -144,10 +151,10 @@ def test_files_are_for_the_user_alone(notebook: ModuleType, tmp_path: Path) -> N
 def test_a_second_call_prints_the_line_of_the_first(
     notebook: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert notebook.main([]) == 0
+    assert called(notebook) == 0
     first = capsys.readouterr().out
     (tmp_path / "arguments").unlink()
-    assert notebook.main(["--gpus", "4"]) == 0
+    assert called(notebook, "--gpus", "4") == 0
     again = capsys.readouterr()
     assert again.out == first
     assert "job 7 is there already, with its own options" in again.err
@@ -155,7 +162,7 @@ def test_a_second_call_prints_the_line_of_the_first(
 
 
 def test_nothing_of_a_job_that_was_cancelled_stays(notebook: ModuleType, tmp_path: Path) -> None:
-    assert notebook.main([]) == 0
+    assert called(notebook) == 0
     log = (directory(tmp_path) / "log").read_text()
     kernels = Path(log.split()[-1])
     assert stat.S_IMODE(kernels.stat().st_mode) == 0o700
@@ -172,7 +179,7 @@ def test_nothing_of_a_job_that_was_cancelled_stays(notebook: ModuleType, tmp_pat
 
 
 def test_another_program_with_a_port(notebook: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert notebook.main(["--gpus", "0", *web(tmp_path, "{port}")]) == 0
+    assert called(notebook, "--gpus", "0", *web(tmp_path, "{port}")) == 0
     said = capsys.readouterr().out
     port = json.loads((directory(tmp_path) / "state").read_text())["port"]
     assert f"-L 10007:127.0.0.1:{port} -J" in said
@@ -183,7 +190,7 @@ def test_another_program_with_a_port(notebook: ModuleType, tmp_path: Path, capsy
 
 
 def test_a_job_without_a_program_to_log_in_to(notebook: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    assert notebook.main(["--ssh"]) == 0
+    assert called(notebook, "--ssh") == 0
     said = capsys.readouterr().out
     user = notebook.pwd.getpwuid(os.getuid()).pw_name
     assert f"    ssh -J {user}@login.example.org {user}@n1\n" in said
@@ -195,7 +202,7 @@ def test_a_program_that_fails_is_shown(
     notebook: ModuleType, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in("jupyter-lab", "echo a module is missing >&2; exit 3")
-    assert notebook.main([]) == 1
+    assert called(notebook) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert "the job has ended before its program listened:\na module is missing\n" in said.err
@@ -205,7 +212,7 @@ def test_ctrl_c_cancels_the_job_and_a_closed_terminal_does(
     notebook: ModuleType, tmp_path: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in("jupyter-lab", f"touch {tmp_path}/began; kill -HUP {os.getpid()}; exec sleep 60")
-    assert notebook.main([]) == 130
+    assert called(notebook) == 130
     assert (tmp_path / "cancelled").read_text() == "7\n"
     assert "job 7 is cancelled" in capsys.readouterr().err
 
@@ -230,7 +237,7 @@ def test_a_mistake_is_refused_before_a_job_is_queued(
     message: str,
 ) -> None:
     stand_in("srun", "echo --help")
-    assert notebook.main(arguments) == 1
+    assert called(notebook, *arguments) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "arguments").exists()
     assert not (tmp_path / "home/.local").exists()
@@ -241,7 +248,7 @@ def test_no_jupyter(
 ) -> None:
     (tmp_path / "stand-ins/jupyter-lab").unlink()
     monkeypatch.setenv("PATH", str(tmp_path / "stand-ins"))
-    assert notebook.main([]) == 1
+    assert called(notebook) == 1
     assert "there is no jupyter-lab in PATH: activate an environment that has it" in capsys.readouterr().err
 
 
@@ -252,16 +259,16 @@ def test_a_home_whose_path_is_too_long(
     home = tmp_path / ("h" * 80)
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    assert notebook.main([]) == 1
+    assert called(notebook) == 1
     assert "bytes, allowed: 107" in capsys.readouterr().err
     assert not (tmp_path / "arguments").exists()
     assert list(home.glob(".local/state/notebook/lab/*")) == []
-    assert notebook.main(["--ssh"]) == 0, "it needs none"
+    assert called(notebook, "--ssh") == 0, "it needs none"
 
 
 def test_what_slurm_refuses(notebook: ModuleType, stand_in: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in("sbatch", "echo sbatch: error: invalid partition specified: gpu >&2; exit 1")
-    assert notebook.main([]) == 1
+    assert called(notebook) == 1
     assert capsys.readouterr().err == "notebook: sbatch: error: invalid partition specified: gpu\n"
 
 
@@ -271,13 +278,13 @@ def test_a_container_has_home_and_directory_at_their_places(
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
     monkeypatch.chdir(tmp_path)
     home = tmp_path.joinpath("home").resolve()
-    assert notebook.container("nvcr.io#nvidia/pytorch:24.12-py3") == [
+    assert notebook.notebook_job.container("nvcr.io#nvidia/pytorch:24.12-py3") == [
         *("srun", "--ntasks=1", "--cpus-per-task=4", "--no-container-remap-root"),
         "--container-image=nvcr.io#nvidia/pytorch:24.12-py3",
         f"--container-mounts={home}:{home},{tmp_path}:{tmp_path}",
         f"--container-workdir={tmp_path}",
     ]
-    assert notebook.container("") == []
+    assert notebook.notebook_job.container("") == []
 
 
 def test_defaults_of_the_user(notebook: ModuleType, tmp_path: Path) -> None:
@@ -296,6 +303,6 @@ def test_defaults_of_the_user(notebook: ModuleType, tmp_path: Path) -> None:
 
 def test_help(notebook: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        notebook.main(["--help"])
+        called(notebook, "--help")
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: notebook [OPTIONS] ")

@@ -21,7 +21,7 @@ OWN = "".join(f"machine {name} login $oauthtoken password NEW\n" for name in ("n
 @pytest.fixture(scope="module", name="nvcrlogin")
 def program() -> ModuleType:
     """The program."""
-    module: ModuleType = load("job_tools/files/nvcrlogin.py")
+    module: ModuleType = load("nvcrlogin")
     return module
 
 
@@ -95,7 +95,7 @@ def test_what_apptainer_could_not_read_either(
     monkeypatch.setattr(nvcrlogin, "enroot_file", lambda: enroot)
     monkeypatch.setattr(nvcrlogin, "apptainer_file", lambda: apptainer)
     monkeypatch.setattr("sys.argv", ["nvcrlogin", "--remove"])
-    said = nvcrlogin.main()
+    said = nvcrlogin.changed()
     assert said.startswith(f"{apptainer}: {wrong}")
     assert "secret" not in said
     assert (enroot.read_bytes(), apptainer.read_text()) == (b"machine a\r\n", text)

@@ -41,7 +41,7 @@ class Registry(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def account() -> ModuleType:
-    module: ModuleType = load("rotation/files/registry_account.py")
+    module: ModuleType = load("registry_account")
     return module
 
 

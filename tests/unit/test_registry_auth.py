@@ -14,16 +14,17 @@ import http.client
 import os
 import pwd
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.roles.registry.files import registry_auth
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import NOT_STARTED, Answer
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import nginx_questions
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs import registry_auth
 
 REGISTRY = "head:5000"
 ACCOUNTS = {"root": 0, "alice": 5001, "bob": 5002, "dana": 5004, "ops1": 5005, "site": 5006, "group": 5007, "vision": 5}
@@ -50,6 +51,12 @@ class Connection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(self.host)
+
+
+def server_at(path: str) -> nginx_questions.NginxServer:
+    """The program's server, for members of ops as administrators."""
+    logins = registry_auth.Logins(REGISTRY)
+    return nginx_questions.NginxServer(path, partial(registry_auth.check, logins=logins, administrators={"ops"}))
 
 
 class Program:
@@ -79,10 +86,10 @@ class Program:
         """The status for a request of a user."""
         return self.asked(method, f"/v2/{repository}/{end}", basic(user, credential(ACCOUNTS[user])))[0]
 
-    def run(self, command: list[str], **options: Any) -> SimpleNamespace:
+    def run(self, command: list[str], **options: Any) -> Answer:
         """A stand-in for unmunge, which decodes a credential once."""
         assert command[0] == "unmunge"
-        text = options["input"]
+        text = options["stdin"]
         uid, payload, _number, state = base64.b64decode(text[6:-1]).decode().split(" ")
         if state == "new" and text in self.decoded:
             state = "Replayed"
@@ -90,7 +97,7 @@ class Program:
         status = "Success (0)" if state == "new" else f"{state} credential (15)"
         error = "" if state == "new" else f"unmunge: Error: {state} credential\n"
         stdout = f"STATUS:          {status}\nUID:             who ({uid})\n\n{payload}"
-        return SimpleNamespace(returncode=0 if state == "new" else 15, stdout=stdout, stderr=error)
+        return Answer(0 if state == "new" else 15, stdout, error)
 
 
 @pytest.fixture
@@ -103,14 +110,14 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program
         return grp.struct_group((NAMES[gid], "x", gid, []))
 
     (tmp_path / "shadow").write_text(SHADOW)
-    monkeypatch.setattr(registry_auth, "SHADOW", str(tmp_path / "shadow"))
+    monkeypatch.setattr(nginx_questions, "SHADOW", str(tmp_path / "shadow"))
     path = str(tmp_path / "socket")
     program = Program(path)
     monkeypatch.setattr(pwd, "getpwnam", account)
     monkeypatch.setattr(grp, "getgrgid", group)
     monkeypatch.setattr(os, "getgrouplist", lambda name, gid: GROUPS.get(name, [gid]))
-    monkeypatch.setattr(subprocess, "run", program.run)
-    with registry_auth.Server(path, REGISTRY, {"ops"}) as server:
+    monkeypatch.setattr(registry_auth, "run", program.run)
+    with server_at(path) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield program
@@ -261,7 +268,7 @@ def test_logins_that_are_none(program: Program, login: tuple[str, ...], reason: 
 def test_a_suspended_user_is_refused_also_within_a_login(program: Program) -> None:
     assert program.asked("GET", "/v2/", basic("dana", credential(5004)))[0] == 403
     assert program.status("POST", "bob/x", "bob") == 204
-    Path(registry_auth.SHADOW).write_text(SHADOW.replace("bob:!:1:0:99999:7:::", "bob:!:1:0:99999:7::1:"))
+    Path(nginx_questions.SHADOW).write_text(SHADOW.replace("bob:!:1:0:99999:7:::", "bob:!:1:0:99999:7::1:"))
     login = basic("bob", credential(ACCOUNTS["bob"]))
     assert program.asked("POST", "/v2/bob/x/blobs/uploads/", login) == (403, "the account is suspended or has expired")
 
@@ -281,6 +288,13 @@ def test_a_credential_is_decoded_once_and_is_good_for_hours(program: Program, mo
     assert program.asked("GET", "/v2/", login)[0] == 401
 
 
+def test_nobody_logs_in_while_munge_cannot_be_asked(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nginx gets no answer, and refuses."""
+    monkeypatch.setattr(registry_auth, "run", lambda *_words, **_options: Answer(NOT_STARTED, "", "command not found"))
+    with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
+        program.asked("GET", "/v2/", basic("alice", credential(5001)))
+
+
 def test_a_user_has_a_limited_number_of_logins(program: Program) -> None:
     other = basic("bob", credential(5002))
     assert program.asked("GET", "/v2/", other)[0] == 204
@@ -293,7 +307,7 @@ def test_a_user_has_a_limited_number_of_logins(program: Program) -> None:
 
 def test_more_clients_wait_than_nginx_has_connections(tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
-    with registry_auth.Server(path, REGISTRY, set()):
+    with server_at(path):
         waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) for _ in range(700)]
         for client in waiting:
             client.connect(path)

@@ -18,13 +18,16 @@ import threading
 import time
 from collections.abc import Iterator
 from email.message import Message
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.roles.slurmrestd.files import rest_auth
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import nginx_questions
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs import rest_auth
 
 KEY = b"k" * 64
+CHECK = partial(rest_auth.check, key=KEY, slurm_user="slurm")
 ACCOUNTS = {"root": 0, "toor": 0, "slurm": 64030, "alice": 5001, "dana": 5004, "erin": 5005}
 TODAY = int(time.time()) // 86400
 SHADOW = f"root:*:1::::::\nalice:!:1:0:99999:7:::\ndana:!$y$hash:1:0:99999:7::1:\nerin:!:1:0:99999:7::{TODAY + 1}:\n"
@@ -89,7 +92,7 @@ class Program:
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     shadow = tmp_path / "shadow"
     shadow.write_text(SHADOW)
-    monkeypatch.setattr(rest_auth, "SHADOW", str(shadow))
+    monkeypatch.setattr(nginx_questions, "SHADOW", str(shadow))
 
     def found(name: str) -> pwd.struct_passwd:
         # A directory may not look at the case of letters.
@@ -97,7 +100,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program
 
     monkeypatch.setattr(pwd, "getpwnam", found)
     path = str(tmp_path / "socket")
-    with rest_auth.Server(path, KEY, "slurm") as server:
+    with nginx_questions.NginxServer(path, CHECK) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield Program(path)
@@ -127,7 +130,7 @@ def test_an_account_that_expires_tomorrow_is_no_suspended_one(program: Program) 
 def test_a_user_who_is_suspended_now_is_refused_by_the_next_request(program: Program) -> None:
     good = token(sun="alice")
     assert program.asked(("X-SLURM-USER-TOKEN", good))[0] == 204
-    Path(rest_auth.SHADOW).write_text(SHADOW.replace("alice:!:1:0:99999:7:::", "alice:!:1:0:99999:7::1:"))
+    Path(nginx_questions.SHADOW).write_text(SHADOW.replace("alice:!:1:0:99999:7:::", "alice:!:1:0:99999:7::1:"))
     assert program.refused(good) == (403, "the account of the token's user is suspended or has expired")
 
 
@@ -247,7 +250,7 @@ def test_a_request_has_one_token_and_names_no_other_user(program: Program) -> No
 
 
 def test_nobody_comes_in_while_the_accounts_cannot_be_read(program: Program) -> None:
-    Path(rest_auth.SHADOW).unlink()
+    Path(nginx_questions.SHADOW).unlink()
     with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
         program.asked(("X-SLURM-USER-TOKEN", token(sun="alice")))
 
@@ -257,8 +260,9 @@ def test_nobody_comes_in_while_the_accounts_cannot_be_read(program: Program) -> 
 
 def test_the_program_does_not_start_with_a_short_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"k" * 31)))
+    monkeypatch.setattr(sys, "argv", ["slurm-rest-auth", str(tmp_path / "socket"), "slurm"])
     with pytest.raises(SystemExit, match="the key has 31 bytes, allowed: 32 or more"):
-        rest_auth.main(str(tmp_path / "socket"), "slurm")
+        rest_auth.main()
 
 
 def test_no_reason_has_a_token(capsys: pytest.CaptureFixture[str], program: Program) -> None:
@@ -277,7 +281,7 @@ def test_headers_are_compared_without_case() -> None:
 
 def test_more_clients_wait_than_nginx_has_connections(tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
-    with rest_auth.Server(path, KEY, "slurm"):
+    with nginx_questions.NginxServer(path, CHECK):
         waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) for _ in range(700)]
         for client in waiting:
             client.connect(path)

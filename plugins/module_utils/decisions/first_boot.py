@@ -12,7 +12,7 @@ from ..configuration.release_order import protocol_of_release
 from ..configuration.upgrade import takes
 from .cluster import conf_servers
 from .platforms import RELEASES
-from .role_files import role_file
+from .program_files import library
 from .run_host import RunHost
 from .slurm_client import wants_sackd
 
@@ -56,11 +56,7 @@ def files(host: RunHost) -> list[dict[str, str]]:
     check = ["slurm-first-boot-check.service"] if name else []
     own = {"daemon": name, "program": PROGRAM}
     return [
-        {
-            "path": PROGRAM,
-            "content": f"#!/usr/bin/python3 -I\n{MARK}\n{role_file(ROLE, 'first_boot.py')}",
-            "mode": "0755",
-        },
+        *library("slurm-first-boot", {PROGRAM: "programs.image_first_boot"}, MARK),
         {"path": SETTINGS, "content": json.dumps(settings(host), indent=1) + "\n", "mode": "0600"},
         unit(
             host, "slurm-first-boot.service", "first-boot.service.j2", **own, before=waiting, wanted=[*waiting, *check]

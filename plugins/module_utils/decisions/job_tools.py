@@ -5,26 +5,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .paths import SCRIPTS_DIR
+from .program_files import library
 from .role_files import plain_file, program, role_file
 from .run_host import RunHost
 
+PROGRAMS = {
+    "/usr/local/bin/notebook": "programs.notebook",
+}
 
-def files(host: RunHost) -> list[dict[str, str]]:
+NVCRLOGIN = {"/usr/local/bin/nvcrlogin": "programs.nvcrlogin"}
+
+
+def files(host: RunHost) -> list[dict[str, Any]]:
     """The commands, their defaults, and their completion in bash. Those for containers need software for containers."""
     tools = host["slurm_containers"]
     config_dir = host.option("enroot", "enroot_config_dir")
-    wanted = [
+    with_keys = NVCRLOGIN if {"apptainer", "enroot"} & {*tools} else {}
+    wanted: list[dict[str, Any]] = [
+        *library("job-tools", {**PROGRAMS, **with_keys}),
         _python_program("gpus"),
         _python_program("jobstats"),
-        _python_program("notebook"),
         plain_file("/etc/bash_completion.d/gpucluster-job-tools", role_file("job_tools", "completion.bash")),
         plain_file(
             "/etc/gpucluster-slurm/job-tools.conf", host.text("job_tools", "job-tools.conf.j2", config_dir=config_dir)
         ),
     ]
-    if {"apptainer", "enroot"} & {*tools}:
-        wanted.append(_python_program("nvcrlogin"))
     if "pyxis" in tools:
         wanted += [
             plain_file(f"{SCRIPTS_DIR}/job-tools.sh", role_file("job_tools", "job-tools.sh")),

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import base64
 import re
-from pathlib import Path
 from typing import Any
 
 from . import secrets
 from .cluster import serves, slurm_user
 from .paths import KEPT_CONF, MAIL_PROGRAM
+from .program_files import library
 from .run_host import RunHost
 
 SETTINGS = "/etc/gpucluster-slurm/mail/msmtprc"
 PASSWORD = "/etc/gpucluster-slurm/mail/password"
 
-PROGRAM = Path(__file__).parents[3] / "roles/slurmctld/files/mail.py"
+MARK = "# Managed by gpucluster.slurm: changes here are overwritten (variable slurm_mail)."
 
 NO_MAIL = "Slurm sends no mail: --mail-type has no effect until slurm_mail names a relay (cluster file, key mail)."
 
@@ -32,9 +32,9 @@ def files(host: RunHost) -> list[dict[str, Any]]:
     """The program, its settings and the password, for slurm_service; empty without slurm_mail."""
     if not host["slurm_mail"]:
         return []
-    program = host.text("slurmctld", "mail.py.j2", program=PROGRAM.read_text(encoding="utf-8").rstrip())
+    program = library("slurm-mail", {MAIL_PROGRAM: "programs.job_mail"}, MARK)
     files = [
-        {"path": MAIL_PROGRAM, "content": program, "mode": "0755", "loaded": False},
+        *(file | {"loaded": False} for file in program),
         {"path": SETTINGS, "content": settings(host), "loaded": False},
     ]
     return [*files, password(host)] if has_password(host) else files

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from ..cluster.render import host_addresses
 from ..formats.written import written
 from . import nginx
-from .packages import MANAGED
 from .paths import SCRIPTS_DIR
 from .platform import has_package
 from .platforms import DISTRIBUTION_PACKAGES
+from .program_files import library
 from .public_files import option_errors, public_content
-from .role_files import program, stripped_file
 from .run_host import RunHost
 
 File = dict[str, str]
@@ -122,8 +121,8 @@ def auth_files(host: RunHost) -> list[File]:
         registry=prefix(host),
         socket=CHECK_SOCKET,
     )
-    text = f"#!/usr/bin/python3 -I\n{MANAGED}\n{stripped_file('registry', 'files/registry_auth.py')}\n"
-    return [program(PROGRAM, text), {"path": f"/etc/systemd/system/{CHECK}.service", "content": unit}]
+    modules = library(CHECK, {PROGRAM: "programs.registry_auth"})
+    return [*modules, {"path": f"/etc/systemd/system/{CHECK}.service", "content": unit}]
 
 
 def listening(host: RunHost) -> str:

@@ -16,7 +16,7 @@ from .packages import MANAGED
 from .paths import CONF_DIR, SCRIPTS_DIR
 from .platform import configured_plugins, has_package
 from .platforms import DISTRIBUTION_PACKAGES
-from .role_files import stripped_file
+from .program_files import library, library_directory
 from .run_host import RunHost
 
 File = dict[str, Any]
@@ -128,11 +128,10 @@ def check_files(host: RunHost) -> list[File]:
     if token_keys.is_missing(host, token_keys.COMMANDS) and not host.check_mode:
         path = token_keys.control_path(host, token_keys.COMMANDS)
         raise ValueError(f"slurm_rest: {path} is missing; run site.yml without --limit")
-    program = f"#!/usr/bin/python3 -I\n{MANAGED}\n{stripped_file(ROLE, 'files/rest_auth.py')}\n"
     unit = host.text(ROLE, "check.service.j2", program=PROGRAM, key=KEY, slurm_user=slurm_user(host))
     return [
         *key_files(host),
-        {"path": PROGRAM, "content": program, "mode": "0755"},
+        *library(CHECK, {PROGRAM: "programs.rest_auth"}),
         {"path": f"{UNITS}/{CHECK}.service", "content": unit},
     ]
 
@@ -200,5 +199,5 @@ def removal(host: RunHost) -> RestRemoval:
         packages=[*names, *([] if nginx.stays(host) else ["nginx"])],
         secrets=[*([] if has_key(host) else [KEY]), *nginx.useless_records(host)],
         files=own_files(),
-        directories=[DIRECTORY],
+        directories=[DIRECTORY, library_directory(CHECK)],
     )

@@ -14,7 +14,7 @@ from ..language.formatting import shown
 from ..language.hostlist import fold
 from . import backup, metrics_endpoint, rest, rotation, secrets, slurmctld, slurmdbd, token_keys
 from .cluster import backup_hosts, is_controller, serves, serving_controller
-from .role_files import role_file
+from .program_files import sent
 from .run_host import RunHost
 
 LOCAL = ("", "localhost", "127.0.0.1", "::1")
@@ -296,7 +296,7 @@ def registry_account(host: RunHost) -> str:
 
 def registry_proof(host: RunHost) -> list[str]:
     """The command that asks the other registry whether it accepts them."""
-    return ["python3", "-I", "-c", role_file("rotation", "registry_account.py"), host["registry_upstream"]]
+    return ["python3", "-I", "-c", sent("programs.registry_account"), host["registry_upstream"]]
 
 
 # -- the backup -------------------------------------------------------------------------------------------------------

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..client.bounded_command import decoded_key
 from .run_host import RunHost
 
 MUNGE = "munge.key"
@@ -23,9 +22,6 @@ MAIL = "mail_password"
 
 NEW_PASSWORD = "cat /proc/sys/kernel/random/uuid"
 NEW_TOKEN_KEY = "head -c 64 /dev/urandom | base64 --wrap=0"
-
-KEY_BYTES = (32, 65536)
-"""The least and the largest size of a key."""
 
 
 @dataclass(frozen=True)
@@ -113,19 +109,5 @@ def command(host: RunHost, name: str) -> list[str]:
 
 
 def _decoded(name: str, output: bytes) -> bytes:
-    """The secret in the output of the command: a key is raw or in base64, everything else is text.
-
-    Text that is no base64 is no key, but rather a message. Role first_boot reads the same.
-    """
-    if not SECRETS[name].is_key:
-        return output
-    try:
-        key = base64.b64decode(b"".join(output.split()), validate=True)
-    except binascii.Error:
-        key = output
-        if output.isascii() and output.decode().replace("\n", " ").replace("\r", " ").isprintable():
-            raise ValueError("found text that is not base64, allowed: a key, raw or in base64") from None
-    least, most = KEY_BYTES
-    if not least <= len(key) <= most:
-        raise ValueError(f"found {len(key)} bytes, allowed: a key of {least} to {most} bytes, raw or in base64")
-    return key
+    """The secret in the output of the command. Everything that is no key is text."""
+    return decoded_key(output) if SECRETS[name].is_key else output

@@ -44,6 +44,14 @@ def compile_modules(paths: Iterable[str]) -> None:
     run(["/usr/bin/python3", "-ISB", "-c", _COMPILE, *modules])
 
 
+def remove_library(program: str) -> None:
+    """Remove the library of the program at a path, if it has one, before the program is removed. Raises OSError."""
+    with open(program, encoding="utf-8", errors="replace") as file:
+        directory = directory_of(file.read(1024))
+    if directory:
+        shutil.rmtree(os.path.dirname(directory), ignore_errors=True)
+
+
 def remove_others(present: set[str], before: set[str]) -> None:
     """Remove the directories of earlier contents.
 

@@ -25,7 +25,9 @@ def opened_directory(path: str) -> Iterator[int]:
         os.close(directory)
 
 
-def replace(path: str, content: bytes, mode: int = 0o644, ids: tuple[int, int] = (-1, -1)) -> None:
+def replace(
+    path: str, content: bytes, mode: int = 0o644, ids: tuple[int, int] = (-1, -1), synced: bool = False
+) -> None:
     """Replace a file at once. Its directory must be there.
 
     Args:
@@ -33,6 +35,7 @@ def replace(path: str, content: bytes, mode: int = 0o644, ids: tuple[int, int] =
         content: what it has afterwards.
         mode: its permissions.
         ids: its user and its group; -1: those of this process.
+        synced: whether the content is on the disk before it replaces the file, which takes long.
 
     Raises OSError: nothing has changed.
     """
@@ -41,11 +44,14 @@ def replace(path: str, content: bytes, mode: int = 0o644, ids: tuple[int, int] =
     with opened_directory(parent) as directory:
         with suppress(FileNotFoundError):
             os.unlink(new, dir_fd=directory)
-        with open(os.open(new, _NEW, 0o600, dir_fd=directory), "wb") as file:
+        with os.fdopen(os.open(new, _NEW, 0o600, dir_fd=directory), "wb") as file:
             file.write(content)
             if ids != (-1, -1):
                 os.fchown(file.fileno(), *ids)
             os.fchmod(file.fileno(), mode)
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
         os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
 
 

@@ -597,7 +597,9 @@ def test_a_program_that_is_away_lets_nobody_in(lab: Lab, ask: Callable[..., Answ
 def test_without_the_key_nothing_stays(site: Callable[..., Lab], lab: Lab) -> None:
     run(site(None))
     units = [f"/etc/systemd/system/{name}.service" for name in ("slurmrestd", "slurm-rest-auth")]
-    directories = ["/etc/gpucluster-slurm/rest", "/run/slurmrestd", "/usr/local/lib/gpucluster-slurm/slurm-rest-auth"]
+    own = "/usr/local/lib/gpucluster-slurm"
+    programs = [f"{own}/slurm-rest-auth", f"{own}/library/slurm-rest-auth"]
+    directories = ["/etc/gpucluster-slurm/rest", "/run/slurmrestd", *programs]
     for path in (KEY, "/etc/nginx/conf.d/gpucluster-rest.conf", *units, *directories):
         assert not lab.host(HOST).file(path).exists, path
     assert not lab.host(CONTROLLER).file(KEY).exists

@@ -18,7 +18,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state, load_times
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state, load_times, program_library
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
 
@@ -415,6 +415,18 @@ def test_a_file_that_goes_is_kept_once(tmp_path: Path) -> None:
     path.write_text("x")
     slurm_service.put_away(str(path), None)
     assert not path.exists()
+
+
+def test_a_program_that_is_removed_leaves_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program_library, "LIBRARY", str(tmp_path / "library"))
+    directory, other = tmp_path / "library/slurm-mail/0123456789ab", tmp_path / "library/other/0123456789ab"
+    for each in (directory, other):
+        each.mkdir(parents=True)
+    program = tmp_path / "mail"
+    program.write_text(f'#!/usr/bin/python3 -IB\nimport sys\n\nsys.path.insert(0, "{directory}")\n')
+    slurm_service.put_away(str(program), None)
+    assert [path.name for path in (tmp_path / "library").iterdir()] == ["other"]
+    assert not program.exists()
 
 
 @pytest.mark.parametrize("check", [True, False])

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils import bounded_command, command_output
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import bounded_command
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils import command_output
 
 SECRET = "s3cret"
 GIVES = f"{SECRET}\n".encode()
@@ -178,7 +179,8 @@ def test_without_a_run_each_command_has_its_time(tmp_path: Path) -> None:
 
 ASKS = """
 import os, sys, time
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils import bounded_command, command_output
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import bounded_command
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils import command_output
 if os.fork() == 0:
     open(sys.argv[1] + "/worker", "w").write(str(os.getpid()))
     command_output.output(["sh", "-c", sys.argv[2]], sys.argv[1])

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils import bounded_command, command_output
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import bounded_command
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils import command_output
 
 SECRET = "s3cret"
 

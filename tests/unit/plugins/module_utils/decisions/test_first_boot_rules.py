@@ -11,6 +11,7 @@ from pathlib import Path
 import jinja2
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import first_boot
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.program_library import LIBRARY
 from plain_host import PlainHost, cluster
 
 ROLES = Path(__file__).parents[5] / "roles"
@@ -27,10 +28,14 @@ class Rendering(PlainHost):
 
 
 def files_of(name: str, **variables: object) -> dict[str, str]:
-    """The files of a host by their path below the units, or else by their path."""
+    """The files of a host by their path below the units, or else by their path, without the program's modules."""
     host = cluster(**variables)[name]
     files = first_boot.files(Rendering(host, host.files))
-    return {file["path"].removeprefix("/etc/systemd/system/"): file["content"] for file in files}
+    return {
+        file["path"].removeprefix("/etc/systemd/system/"): file["content"]
+        for file in files
+        if LIBRARY not in file["path"]
+    }
 
 
 @pytest.mark.parametrize(("name", "daemon"), [("n1", "slurmd"), ("login", "sackd"), ("head", "")])

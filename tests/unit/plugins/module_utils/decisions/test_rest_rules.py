@@ -30,6 +30,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import 
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.stages import STAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import program_library
 from certificates import pair, write_pair
 from plain_host import GROUPS, ROLES, PlainHost, cluster
 
@@ -202,10 +203,16 @@ def test_the_unit_has_no_port_and_no_user_of_others() -> None:
 
 
 @pytest.mark.once
-def test_the_program_on_the_host_starts(tmp_path: Path) -> None:
-    (program,) = (file for file in rest.check_files(hosts(REST)["login"]) if file["path"] == rest.PROGRAM)
-    (tmp_path / "program").write_text(program["content"])
-    command = [sys.executable, "-I", str(tmp_path / "program"), f"{tmp_path}/socket", "slurm"]
+def test_the_program_on_the_host_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program_library, "LIBRARY", f"{tmp_path}/library")
+    monkeypatch.setattr(rest, "PROGRAM", f"{tmp_path}/program")
+    program, *modules = (
+        file for file in reversed(rest.check_files(hosts(REST)["login"])) if file["path"].startswith(str(tmp_path))
+    )
+    for file in (program, *modules):
+        Path(file["path"]).parent.mkdir(parents=True, exist_ok=True)
+        Path(file["path"]).write_text(file["content"])
+    command = [sys.executable, "-I", program["path"], f"{tmp_path}/socket", "slurm"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "slurm-rest-auth: the key has 0 bytes, allowed: 32 or more\n")
     assert program["mode"] == "0755"

@@ -1,22 +1,22 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's MailProg: makes a mail of the subject and the variables that slurmctld gives, and sends it with msmtp.
-
-usage: mail -s SUBJECT ADDRESS
-"""
+"""Slurm's MailProg: makes a mail of the subject and the variables that slurmctld gives, and sends it with msmtp."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 
+from ..client.commands import run
+
 MSMTPRC = "/etc/gpucluster-slurm/mail/msmtprc"
+
+SECONDS = 600
+"""Time limit of msmtp, which waits 30 s for each answer of the relay (msmtprc.j2)."""
 
 LINES = {
     "Job": "SLURM_JOB_ID",
@@ -68,18 +68,14 @@ def sender_in(conf: str) -> str:
 
 def main() -> int:
     """Send the mail. Returns the exit status of msmtp."""
-    parser = argparse.ArgumentParser(description="Slurm's MailProg")
-    parser.add_argument("-s", dest="subject", required=True)
-    parser.add_argument("address")
-    options = parser.parse_args()
+    if len(sys.argv) != 4 or sys.argv[1] != "-s":
+        print("usage: mail -s SUBJECT ADDRESS", file=sys.stderr)
+        return 2
+    subject, address = sys.argv[2:]
     with open(MSMTPRC, encoding="utf-8") as file:
         conf = file.read()
     hint = hint_in(conf, os.environ)
-    mail = message(options.subject, options.address, sender_in(conf), os.environ, hint)
-    command = ["msmtp", f"--file={MSMTPRC}", "--", options.address]
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
-    return subprocess.run(command, input=bytes(mail), env=environment, check=False).returncode
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    mail = message(subject, address, sender_in(conf), os.environ, hint)
+    answer = run(["msmtp", f"--file={MSMTPRC}", "--", address], stdin=mail.as_bytes().decode(), seconds=SECONDS)
+    print(answer.errors or answer.output, end="", file=sys.stderr)
+    return answer.status

@@ -1,10 +1,12 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs a command of the site on the control host, with bounds for what it prints and for its time."""
+"""Runs a command of the site for a secret, with bounds for what it prints and for its time, and reads keys from it."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import selectors
 import signal
@@ -25,6 +27,10 @@ LAST = 1 << 12
 
 PAUSE = 0.1
 """Seconds after which one looks whether the command, or the run that needs it, has ended."""
+
+
+KEY_BYTES = (32, 65536)
+"""The least bytes that munged takes for a key, and more than any key has."""
 
 
 class HangingCommandError(ValueError):
@@ -100,3 +106,26 @@ def _last_line(errors: bytes) -> str:
     lines = [" ".join(line.split()) for line in errors.decode(errors="replace").split("\n")]
     shown = ["".join(letter for letter in line if letter.isprintable())[:300] for line in lines if line]
     return shown[-1] if shown else "no message"
+
+
+def decoded_key(output: bytes) -> bytes:
+    """A key, which a command prints raw or in base64. Text that is no base64 is no key, but rather a message.
+
+    Raises ValueError.
+    """
+    try:
+        key = base64.b64decode(b"".join(output.split()), validate=True)
+    except binascii.Error:
+        key = output
+        if output.isascii() and output.decode().replace("\n", " ").replace("\r", " ").isprintable():
+            raise ValueError("found text that is not base64, allowed: a key, raw or in base64") from None
+    return sized_key(key)
+
+
+def sized_key(key: bytes) -> bytes:
+    """A key. Raises ValueError if it has another size."""
+    least, most = KEY_BYTES
+    if not least <= len(key) <= most:
+        found = f"more than {most}" if len(key) > most else str(len(key))
+        raise ValueError(f"found {found} bytes, allowed: a key of {least} to {most} bytes")
+    return key

@@ -69,13 +69,10 @@ def prove(registry: str, text: str) -> None:
 
 
 def main() -> int:
+    """Returns the exit status."""
     try:
         prove(sys.argv[1], sys.stdin.read())
     except AccountError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

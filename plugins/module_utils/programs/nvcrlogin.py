@@ -21,8 +21,9 @@ import pwd
 import re
 import stat
 import sys
-import tempfile
 from pathlib import Path
+
+from ..host.replacing import replace
 
 CONF = Path("/etc/gpucluster-slurm/job-tools.conf")
 MACHINES = ("nvcr.io", "authn.nvidia.com")
@@ -84,20 +85,6 @@ def docker(text: str, key: str) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def replace(path: Path, text: str) -> None:
-    """Replace a file in one step, readable by its owner only."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = path.resolve()
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode(errors="surrogateescape"))
-        os.replace(name, path)
-    except OSError:
-        os.unlink(name)
-        raise
-
-
 def save(key: str) -> None:
     """Write both files, or none if one cannot be read. Raises OSError, ValueError."""
     texts = {}
@@ -106,11 +93,12 @@ def save(key: str) -> None:
         if before or key:
             texts[path] = change(before, key)
     for path, text in texts.items():
-        replace(path, text)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace(str(path.resolve()), text.encode(errors="surrogateescape"), 0o600)
 
 
-def main() -> str:
-    """Run the command. Returns the error message, or an empty text."""
+def changed() -> str:
+    """Do what the arguments say. Returns the error message, or an empty text."""
     if sys.argv[1:] in (["-h"], ["--help"]):
         print((__doc__ or "").strip())
         return ""
@@ -134,6 +122,9 @@ def main() -> str:
     return ""
 
 
-if __name__ == "__main__":
-    problem = main()
-    sys.exit(f"nvcrlogin: {problem}" if problem else 0)
+def main() -> int:
+    """Run the command."""
+    problem = changed()
+    if problem:
+        print(f"nvcrlogin: {problem}", file=sys.stderr)
+    return 1 if problem else 0

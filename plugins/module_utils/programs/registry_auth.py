@@ -7,10 +7,7 @@ usage: slurm-registry-auth SOCKET REGISTRY [GROUP...]
 
 A user logs in with a credential of munge for this registry as the password (`munge -s REGISTRY`). Munge decodes a
 credential once, within five minutes, and clients send the password with each request: so a credential that was
-decoded stays good for some hours, here alone.
-
-nginx asks by a subrequest (ngx_http_auth_request_module). 204: yes. 401: there is no valid login. 403: the user may not
-do this. The header Reason says why. The groups are those of administrators.
+decoded stays good for some hours, here alone. The groups are those of administrators.
 """
 
 from __future__ import annotations
@@ -21,14 +18,16 @@ import hashlib
 import os
 import pwd
 import re
-import socketserver
-import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from email.message import Message
-from http.server import BaseHTTPRequestHandler
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
+
+from ..client.commands import NO_ANSWER, NOT_STARTED, CommandError, run
+from ..host.nginx_questions import InvalidLoginError, NginxServer, RefusedUserError, has_expired
 
 HOURS = 12
 """How long a login is good: longer than the push of any image."""
@@ -40,9 +39,6 @@ PING = ("GET", "HEAD")
 """nginx asks about these for the path /v2/ alone, by which a client tries its login."""
 
 CHANGES = ("POST", "PUT", "PATCH", "DELETE")
-SHADOW = "/etc/shadow"
-DAY = 86400
-ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
 
 GROUP, SITE = "group", "site"
 """First parts of names of images that are no user's, also if a user has this name."""
@@ -57,14 +53,6 @@ _PATH = re.compile(
     r"(?:manifests/[A-Za-z0-9_.:+-]+|blobs/[a-z0-9.+_-]+:[0-9a-f]+|blobs/uploads/[A-Za-z0-9_.=-]*)(?:\?.*)?"
 )
 """The paths of docker-registry that change something, without the forms that two programs may read in two ways."""
-
-
-class InvalidLoginError(Exception):
-    """The request has no valid login; the message says why, without the credential."""
-
-
-class RefusedError(Exception):
-    """The login is valid, and its user may not do this; the message says why."""
 
 
 class Login(NamedTuple):
@@ -95,11 +83,11 @@ def repository_of(method: str, uri: str) -> str:
     """The repository that a request changes.
 
     Raises:
-        RefusedError: it is none of the requests that change one.
+        RefusedUserError: it is none of the requests that change one.
     """
     found = _PATH.fullmatch(uri)
     if method not in CHANGES or not found:
-        raise RefusedError("this request is none that pushes or deletes an image")
+        raise RefusedUserError("this request is none that pushes or deletes an image")
     return found[1]
 
 
@@ -127,35 +115,27 @@ def decoded(credential: str, registry: str) -> int:
 
     Raises:
         InvalidLoginError: munge refuses it, or it was made for something else.
-        OSError, subprocess.TimeoutExpired: munge cannot be asked.
+        CommandError: munge cannot be asked.
     """
-    command = ["unmunge", "--keys=STATUS,UID"]
-    answer = subprocess.run(
-        command, input=credential, capture_output=True, text=True, timeout=10, check=False, env=ENVIRONMENT
-    )
-    metadata, _line, payload = answer.stdout.partition("\n\n")
+    answer = run(["unmunge", "--keys=STATUS,UID"], stdin=credential, seconds=10)
+    if answer.status in (NO_ANSWER, NOT_STARTED):
+        raise CommandError(f"unmunge: {answer.message}")
+    metadata, _line, payload = answer.output.partition("\n\n")
     uid = _UID.search(metadata)
-    if answer.returncode != 0 or not uid:
-        why = re.sub(r"[^A-Za-z0-9 -]", "", answer.stderr.rpartition("Error: ")[2].strip())
+    if answer.status or not uid:
+        why = re.sub(r"[^A-Za-z0-9 -]", "", answer.errors.rpartition("Error: ")[2].strip())
         raise InvalidLoginError(f"munge refuses the credential, log in again: {why}")
     if payload != registry:
         raise InvalidLoginError("the credential is not for this registry")
     return int(uid[1])
 
 
-def is_expired(name: str, now: float) -> bool:
-    """Whether an account has expired (shadow(5)), as that of a suspended user. One of a directory is not there."""
-    with open(SHADOW, encoding="utf-8", errors="replace") as file:
-        fields = next((line.split(":") for line in file if line.startswith(f"{name}:")), [])
-    return len(fields) > 7 and bool(fields[7]) and now // DAY >= int(fields[7])
-
-
-def groups_of(name: str, uid: int, now: float) -> set[str]:
+def groups_of(name: str, uid: int) -> set[str]:
     """The groups of a user, who has an account now that has not expired.
 
     Raises:
         InvalidLoginError: the account is another one.
-        RefusedError: it has expired.
+        RefusedUserError: it has expired.
     """
     try:
         account = pwd.getpwnam(name)
@@ -164,8 +144,8 @@ def groups_of(name: str, uid: int, now: float) -> set[str]:
     # A directory may not look at the case of letters.
     if (account.pw_name, account.pw_uid) != (name, uid):
         raise InvalidLoginError("the credential is of another user than the name")
-    if is_expired(name, now):
-        raise RefusedError("the account is suspended or has expired")
+    if has_expired(name):
+        raise RefusedUserError("the account is suspended or has expired")
     return {grp.getgrgid(gid).gr_name for gid in os.getgrouplist(name, account.pw_gid)}
 
 
@@ -199,69 +179,27 @@ class Logins:
         return self._found[digest]
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers one question of nginx."""
+def check(headers: Message, logins: Logins, administrators: set[str]) -> Mapping[str, str]:
+    """Whether the user of a request may make it. The answer has no headers.
 
-    timeout = 30
-    server: Server
-
-    def do_GET(self) -> None:
-        """Answer."""
-        try:
-            self.server.check(self.headers)
-        except InvalidLoginError as error:
-            self._answer(401, str(error))
-        except RefusedError as error:
-            self._answer(403, str(error))
-        else:
-            self._answer(204, "")
-
-    def _answer(self, status: int, reason: str) -> None:
-        self.send_response_only(status)
-        self.send_header("Reason", reason)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Say nothing here: nginx has a log of the requests."""
-
-
-class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """The program, on a unix socket."""
-
-    daemon_threads = True
-    request_queue_size = 1024
-    """Connections that wait. nginx has one for each request, and answers 500 if there are more of them."""
-
-    def __init__(self, socket: str, registry: str, administrators: set[str]) -> None:
-        self.logins, self.administrators = Logins(registry), administrators
-        super().__init__(socket, Handler)
-
-    def check(self, headers: Message) -> None:
-        """Whether the user of a request may make it.
-
-        Raises:
-            InvalidLoginError: there is no valid login.
-            RefusedError: its user may not make it.
-            OSError, subprocess.TimeoutExpired: munge or the accounts cannot be asked. nginx gets no answer and refuses.
-        """
-        (name, credential), now = password_in(headers), time.time()
-        groups = groups_of(name, self.logins.uid(credential, now), now)
-        method, uri = headers["X-Original-Method"], headers["X-Original-URI"]
-        if method in PING:
-            return
+    Raises:
+        InvalidLoginError: there is no valid login.
+        RefusedUserError: its user may not make it.
+        OSError, CommandError: munge or the accounts cannot be asked.
+    """
+    name, credential = password_in(headers)
+    groups = groups_of(name, logins.uid(credential, time.time()))
+    method, uri = headers["X-Original-Method"], headers["X-Original-URI"]
+    if method not in PING:
         repository = repository_of(method, uri)
-        if not may_change(name, groups, self.administrators, repository):
-            raise RefusedError(f"you may not change {repository}: {RULE}")
+        if not may_change(name, groups, administrators, repository):
+            raise RefusedUserError(f"you may not change {repository}: {RULE}")
+    return {}
 
 
-def main(socket: str, registry: str, *administrators: str) -> None:
+def main() -> int:
     """Answer until the end."""
-    if os.path.lexists(socket):
-        os.unlink(socket)
-    with Server(socket, registry, {*administrators}) as server:
+    socket, registry, *administrators = sys.argv[1:]
+    with NginxServer(socket, partial(check, logins=Logins(registry), administrators={*administrators})) as server:
         server.serve_forever()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    return 0

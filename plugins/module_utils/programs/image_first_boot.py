@@ -13,25 +13,26 @@ controllers and key. The first error ends the program, and is its last line. No 
 
 from __future__ import annotations
 
-import base64
-import binascii
-import difflib
 import ipaddress
-import json
 import os
 import pwd
 import re
-import signal
 import socket
 import stat
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from ..client.bounded_command import KEY_BYTES, decoded_key, run_bounded, sized_key
+from ..client.commands import run
+from ..host.json_files import read_settings
+from ..host.replacing import remove, replace
+from ..language.errors import CollectionError
+from ..language.formatting import message, shown
+from ..language.spelling import nearest
 
 SETTINGS = "/etc/gpucluster-slurm/first-boot.json"
 """What the cluster file said when the image was built."""
@@ -39,23 +40,18 @@ SITE = "/etc/gpucluster-slurm/first-boot.conf"
 """Settings of the site, as cloud-init writes them: lines NAME=VALUE."""
 KERNEL = "/proc/cmdline"
 UNITS = "/etc/systemd/system"
-VARIABLES = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
-"""The environment of Slurm's commands. Variables of the host, such as SLURM_CLUSTERS, would change their output."""
 ENVIRONMENT = "/run/gpucluster-slurm/first-boot.env"
 """What the unit of slurmd or sackd reads (EnvironmentFile), so that systemd need not read its units again."""
 KEY = "/etc/munge/munge.key"
 KEY_OWNER = "munge"
-KEY_BYTES = (32, 65536)
-"""The least bytes that munged takes, and more than any key has: mungekey(8) makes at most 1,024, and munged takes
-others as well."""
 
 PREFIX = "gpucluster."
 NAMES = ("controllers",)
 """What the site can set: as kernel arguments with PREFIX, and in SITE."""
 
-ASK, COMMAND, KEY_COMMAND, JOIN = 3, 15, 60, 300
-"""Time limits in seconds: an answer of slurmctld, of a command of Slurm, of the site's command for the key, and the
-time in which the host has to be in its cluster."""
+ASK, COMMAND, JOIN = 3, 15, 300
+"""Time limits in seconds: an answer of slurmctld, of a command of Slurm, and the time in which the host has to be in
+its cluster."""
 
 TELLS = "24.11"
 """The first release whose slurmctld answers a question without a credential; earlier ones close the connection."""
@@ -70,7 +66,7 @@ NOT_UP = re.compile(r"\S*\*|unknown\S*|down\S*|inval\S*|future\S*")
 """States of a node that is not in service (sinfo(1), node state codes), as role slurmd has them."""
 
 
-class FirstBootError(Exception):
+class FirstBootError(CollectionError):
     """Why the host cannot join its cluster."""
 
 
@@ -84,7 +80,7 @@ class Server(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-class Settings(NamedTuple):
+class ImageSettings(NamedTuple):
     """The file SETTINGS."""
 
     cluster: str
@@ -101,10 +97,9 @@ class Settings(NamedTuple):
     """By release of slurmctld, the earlier ones whose daemons it takes."""
 
 
-def read_settings() -> Settings:
-    """The settings of the image. Raises OSError."""
-    with open(SETTINGS, encoding="utf-8") as file:
-        return Settings(**json.load(file))
+def settings_of_image() -> ImageSettings:
+    """The settings of the image. Raises SettingsError."""
+    return ImageSettings(**read_settings(SETTINGS))
 
 
 # -- Controllers -----------------------------------------------------------------------------------------------------
@@ -153,18 +148,13 @@ def is_host(name: str) -> bool:
     return len(name) <= 253 and bool(HOST.fullmatch(name))
 
 
-def shown(text: str) -> str:
-    """A text of the site in a message: short, and without control characters."""
-    return repr(text if len(text) <= 60 else text[:57] + "...")
-
-
 def site_values(pairs: Iterable[tuple[str, str]], where: str) -> dict[str, str]:
     """Values by name. Raises FirstBootError for a name that does not exist, and for one that is there twice."""
     found: dict[str, str] = {}
     for name, value in pairs:
         if name not in NAMES:
-            close = difflib.get_close_matches(name, NAMES, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            close = nearest(name, NAMES)
+            hint = f"; did you mean {close}?" if close else ""
             raise FirstBootError(f"{where}: found {shown(name)}, allowed: {', '.join(NAMES)}{hint}")
         if name in found:
             raise FirstBootError(f"{where}: {name} is there twice")
@@ -177,7 +167,7 @@ def kernel_values() -> dict[str, str]:
     with open(KERNEL, encoding="utf-8", errors="replace") as file:
         words = file.read().split()
     pairs = (word[len(PREFIX) :].partition("=") for word in words if word.startswith(PREFIX))
-    return site_values(((name, value) for name, _, value in pairs), f"kernel argument {PREFIX}*")
+    return site_values(((name, value) for name, _equals, value in pairs), f"kernel argument {PREFIX}*")
 
 
 def file_values() -> dict[str, str]:
@@ -188,10 +178,10 @@ def file_values() -> dict[str, str]:
     except FileNotFoundError:
         return {}
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-    wrong = next((name for name, equals, _ in pairs if not equals), None)
+    wrong = next((name for name, equals, _value in pairs if not equals), None)
     if wrong is not None:
         raise FirstBootError(f"{SITE}: found {shown(wrong)}, allowed: lines NAME=VALUE")
-    return site_values(((name.strip(), value) for name, _, value in pairs), SITE)
+    return site_values(((name.strip(), value) for name, _equals, value in pairs), SITE)
 
 
 def unit_servers(daemon: str) -> str:
@@ -204,7 +194,7 @@ def unit_servers(daemon: str) -> str:
     return found[1] if found else ""
 
 
-class Controllers(NamedTuple):
+class FoundControllers(NamedTuple):
     """The controllers of this host."""
 
     servers: list[Server]
@@ -213,7 +203,7 @@ class Controllers(NamedTuple):
     """Whether the unit of the daemon names them already."""
 
 
-def find_controllers(settings: Settings) -> Controllers:
+def find_controllers(settings: ImageSettings) -> FoundControllers:
     """The controllers, from the first source that names some. Raises FirstBootError."""
     in_unit = unit_servers(settings.daemon)
     sources = (
@@ -223,7 +213,7 @@ def find_controllers(settings: Settings) -> Controllers:
         (SETTINGS, ",".join(settings.servers)),
     )
     where, text = next((where, text) for where, text in sources if text is not None)
-    return Controllers(parse_servers(text, settings.port, where), where, text == in_unit)
+    return FoundControllers(parse_servers(text, settings.port, where), where, text == in_unit)
 
 
 def environment(daemon: str, servers: Sequence[Server]) -> str:
@@ -235,26 +225,9 @@ def set_environment(text: str) -> None:
     """Write the file ENVIRONMENT, or remove it if the text is empty."""
     if text:
         os.makedirs(os.path.dirname(ENVIRONMENT), 0o755, exist_ok=True)
-        replace_file(ENVIRONMENT, text.encode(), 0o644)
+        replace(ENVIRONMENT, text.encode())
     else:
-        with suppress(FileNotFoundError):
-            os.unlink(ENVIRONMENT)
-
-
-def replace_file(path: str, content: bytes, mode: int, owner: tuple[int, int] = (0, 0)) -> None:
-    """Write a file at once, with its permissions from the beginning. Raises OSError."""
-    handle, new = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            os.fchown(file.fileno(), *owner)
-            os.fchmod(file.fileno(), mode)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(new, path)
-    except BaseException:
-        os.unlink(new)
-        raise
+        remove(ENVIRONMENT)
 
 
 # -- The key ---------------------------------------------------------------------------------------------------------
@@ -281,13 +254,19 @@ def ensure_key(command: Sequence[str]) -> str:
                 f"{KEY} is missing, and the image has no command for it: put the key there before munge starts "
                 "(cloud-init, a mount), or build the image with first_boot_key_command"
             )
-        key = decode_key(run_key_command(command), f"first_boot_key_command ({command[0]})")
-        replace_file(KEY, key, 0o400, ids)
+        try:
+            key = decoded_key(run_bounded(command, "/"))
+        except ValueError as error:
+            raise FirstBootError(f"first_boot_key_command: {command[0]}: {error}") from error
+        replace(KEY, key, 0o400, ids, synced=True)
         return f"munge key: {len(key)} bytes from {command[0]}"
     key, status = there
-    check_size(key, KEY)
+    try:
+        sized_key(key)
+    except ValueError as error:
+        raise FirstBootError(f"{KEY}: {error}") from error
     if (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) != (*ids, 0o400):
-        replace_file(KEY, key, 0o400, ids)
+        replace(KEY, key, 0o400, ids, synced=True)
         return f"munge key: {KEY}, whose owner and mode were corrected"
     return f"munge key: {KEY}"
 
@@ -313,70 +292,6 @@ def read_key() -> tuple[bytes, os.stat_result] | None:
         os.close(handle)
 
 
-def run_key_command(command: Sequence[str]) -> bytes:
-    """The output of the site's command.
-
-    Raises:
-        FirstBootError: it has failed. The message has the last line of its errors, and never its output.
-    """
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise FirstBootError(f"first_boot_key_command: {command[0]}: {error.strerror}") from error
-    with process:
-        try:
-            output, errors = process.communicate(timeout=KEY_COMMAND)
-        except subprocess.TimeoutExpired as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise FirstBootError(
-                f"first_boot_key_command: {command[0]} has not ended within {KEY_COMMAND} s"
-            ) from error
-    if process.returncode:
-        raise FirstBootError(
-            f"first_boot_key_command: {command[0]} ended with {process.returncode}: {error_lines(errors)[-1]}"
-        )
-    return output
-
-
-def decode_key(output: bytes, where: str) -> bytes:
-    """The key in the output of a command, raw or in base64. Raises FirstBootError.
-
-    Text that is no base64 is refused, since it is an error page rather than a key.
-    """
-    try:
-        key = base64.b64decode(b"".join(output.split()), validate=True)
-    except binascii.Error:
-        key = output
-        if output.isascii() and output.decode().replace("\n", " ").replace("\r", " ").isprintable():
-            raise FirstBootError(
-                f"{where}: found text that is not base64, allowed: the key, raw or in base64"
-            ) from None
-    check_size(key, where)
-    return key
-
-
-def check_size(key: bytes, where: str) -> None:
-    """Raises FirstBootError for a key that munge would not take."""
-    least, most = KEY_BYTES
-    if not least <= len(key) <= most:
-        found = f"more than {most}" if len(key) > most else str(len(key))
-        raise FirstBootError(f"{where}: found {found} bytes, allowed for a munge key: {least} to {most}")
-
-
-def error_lines(errors: bytes) -> list[str]:
-    """The lines of the errors of a command, without control characters."""
-    lines = (" ".join(line.split()) for line in errors.decode(errors="replace").split("\n"))
-    return ["".join(letter for letter in line if letter.isprintable())[:300] for line in lines if line] or [
-        "no message"
-    ]
-
-
 # -- The release -----------------------------------------------------------------------------------------------------
 
 
@@ -388,10 +303,10 @@ def own_version() -> str:
     with tempfile.NamedTemporaryFile(prefix="slurm-first-boot.") as conf:
         conf.write(b"ClusterName=none\nSlurmctldHost=localhost\n")
         conf.flush()
-        answer = run(["scontrol", "-V"], SLURM_CONF=conf.name)
-    found = re.search(r"\b\d+\.\d+\.\d+", answer.stdout)
+        answer = run(["scontrol", "-V"], seconds=COMMAND, conf=conf.name)
+    found = re.search(r"\b\d+\.\d+\.\d+", answer.output)
     if not found:
-        raise FirstBootError(f"scontrol -V does not tell its release: {error_lines(answer.stderr.encode())[-1]}")
+        raise FirstBootError(f"scontrol -V does not tell its release: {message(answer.message)}")
     return found[0]
 
 
@@ -441,7 +356,7 @@ def ask_release(server: Server, own: str, protocols: Mapping[str, int]) -> str:
     )
 
 
-def check_release(servers: Sequence[Server], version: str, settings: Settings) -> str:
+def check_release(servers: Sequence[Server], version: str, settings: ImageSettings) -> str:
     """Ask the first controller that answers whether it takes this release of Slurm.
 
     Returns:
@@ -486,44 +401,26 @@ def refusal(server: Server, release: str, version: str, takes: Mapping[str, Sequ
 # -- In the cluster --------------------------------------------------------------------------------------------------
 
 
-def run(command: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of Slurm. One that does not end in time has exit status 124, as timeout(1) has it."""
-    try:
-        return subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=COMMAND,
-            check=False,
-            env={**VARIABLES, **variables},
-        )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 124, "", f"{command[0]} has not ended within {COMMAND} s")
-    except OSError as error:
-        return subprocess.CompletedProcess(command, 127, "", f"{command[0]}: {error.strerror}")
-
-
-def is_joined(settings: Settings, servers: Sequence[Server]) -> str:
+def is_joined(settings: ImageSettings, servers: Sequence[Server]) -> str:
     """Why the host is not in its cluster; empty if it is."""
     name = socket.gethostname().partition(".")[0]
     of_node = ["--Node", "--format=%T %E", f"--nodes={name}"]
     question = ["sinfo", "--noheader", *(of_node if settings.daemon == "slurmd" else ["--summarize"])]
     # Commands have no configuration before slurmd or sackd has fetched it.
-    answer = run(question, SLURM_CONF_SERVER=",".join(map(str, servers)))
-    if answer.returncode:
-        error = "; ".join(error_lines((answer.stderr or answer.stdout).encode()))
+    names = {"SLURM_CONF_SERVER": ",".join(map(str, servers))}
+    answer = run(question, seconds=COMMAND, environment=names)
+    if answer.status:
+        error = message(answer.message)
         return f"{cause(error, servers)} ({error})"
     if settings.daemon != "slurmd":
         return ""
-    lines = answer.stdout.strip().split("\n")
-    if not lines[0]:
+    first = answer.output.strip().partition("\n")[0]
+    if not first:
         return (
             f"cluster {settings.cluster} has no node {name}: give this host the name of a node of the cluster file, or "
             "add the node there and run site.yml"
         )
-    state, _, reason = lines[0].partition(" ")
+    state, _blank, reason = first.partition(" ")
     return f"node {name} is {state} ({reason}); see journalctl -u slurmd" if NOT_UP.fullmatch(state) else ""
 
 
@@ -543,7 +440,7 @@ def cause(error: str, servers: Sequence[Server]) -> str:
 
 def check() -> None:
     """Wait until the host is in its cluster. Raises FirstBootError."""
-    settings = read_settings()
+    settings = settings_of_image()
     servers = find_controllers(settings).servers
     until, told = time.monotonic() + JOIN, ""
     while problem := is_joined(settings, servers):
@@ -559,7 +456,7 @@ def check() -> None:
 
 def prepare() -> None:
     """Have everything that munge and the daemon need for their start. Raises FirstBootError."""
-    settings = read_settings()
+    settings = settings_of_image()
     problems, done = [], []
     if settings.daemon:
         found = find_controllers(settings)
@@ -578,20 +475,20 @@ def prepare() -> None:
         raise FirstBootError("; ".join(problems))
 
 
-def main(arguments: Sequence[str]) -> Any:
-    """Run the program. Returns its exit status, or the error."""
+def main() -> int:
+    """Run the program."""
     actions = {(): prepare, ("check",): check}
-    if tuple(arguments) not in actions:
-        return (__doc__ or "").strip()
+    action = actions.get(tuple(sys.argv[1:]))
+    if not action:
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return 1
     os.umask(0o022)
     try:
-        actions[tuple(arguments)]()
-    except FirstBootError as error:
-        return f"slurm-first-boot: {error}"
+        action()
+    except CollectionError as error:
+        print(f"slurm-first-boot: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
-        return f"slurm-first-boot: {error.filename}: {error.strerror}"
+        print(f"slurm-first-boot: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

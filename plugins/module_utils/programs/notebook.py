@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pwd
 import re
@@ -15,14 +14,19 @@ import shlex
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
+
+from ..client.commands import run
+from ..host.json_files import read_record
+from ..language.errors import CollectionError
+from . import notebook_job
+from .notebook_job import private, write
 
 USAGE = """\
 usage: notebook [OPTIONS]                JupyterLab: jupyter-lab of your PATH, or of an image
@@ -39,7 +43,6 @@ node can reach a {port}, so that its program must ask for a password; a {socket}
 """
 
 CONF = Path("/etc/gpucluster-slurm/job-tools.conf")
-PROGRAM = Path("/usr/local/bin/notebook")
 JUPYTER = ("--no-browser", "--ServerApp.sock={socket}", "--KernelManager.transport=ipc")
 """Options of Jupyter. Kernels have sockets as well: from a port, every user of the node could read what they print."""
 
@@ -51,18 +54,15 @@ FIELDS = {"JobID": 20, "State": 20, "Reason": 100, "NodeList": 100, "EndTime": 3
 SECONDS = 30
 """How long a command of Slurm may take."""
 
-END = 10
-"""Seconds that a program has to end, of those that Slurm gives the job (KillWait, 30 by default)."""
-
 ENDINGS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 """Ctrl-C, a closed terminal, and kill."""
 
 
-class NotebookError(Exception):
+class NotebookError(CollectionError):
     """There is no program to reach. The text says why."""
 
 
-class Job(NamedTuple):
+class NotebookJob(NamedTuple):
     """A job of this command. directory: where it has its socket, and what it was asked for."""
 
     number: str
@@ -164,26 +164,23 @@ def resources(options: argparse.Namespace) -> list[str]:
 # -- Slurm -----------------------------------------------------------------------------------------------------------
 
 
-def output(command: Sequence[str]) -> str:
-    """What a command of Slurm prints. Raises NotebookError."""
+def output(command: Sequence[str], stdin: str = "") -> str:
+    """What a command of Slurm prints, with the user's environment. Raises NotebookError."""
     environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("SQUEUE_", "SCANCEL_", "SLURM_BITSTR_LEN"))
     }
-    environment["SLURM_TIME_FORMAT"] = "%Y-%m-%d %H:%M"
-    try:
-        done = subprocess.run(command, capture_output=True, env=environment, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        raise NotebookError(f"Slurm has not answered within {SECONDS} s ({command[0]})") from None
-    except OSError as error:
-        raise NotebookError(f"{command[0]}: {error.strerror}") from None
-    if done.returncode:
-        raise NotebookError(done.stderr.decode(errors="replace").strip())
-    return done.stdout.decode(errors="replace")
+    # A job gets what sbatch has: LC_ALL, which is ours, would replace the user's LANG there.
+    environment = {"LC_ALL": "", **environment, "SLURM_TIME_FORMAT": "%Y-%m-%d %H:%M"}
+    answer = run(command, stdin=stdin, seconds=SECONDS, environment=environment)
+    if answer.status:
+        said = answer.message
+        raise NotebookError(said if said.startswith(command[0]) else f"{command[0]}: {said}")
+    return answer.output
 
 
-def jobs(home: Path) -> Iterator[Job]:
+def jobs(home: Path) -> Iterator[NotebookJob]:
     """The jobs of this command that wait or run. The file of its output tells the directory of a job."""
     fields = ",".join(f"{name}:{width}|" for name, width in FIELDS.items())
     for line in output(["squeue", "--noheader", "--me", f"--states={LIVE}", f"--Format={fields}"]).split("\n"):
@@ -192,16 +189,7 @@ def jobs(home: Path) -> Iterator[Job]:
             number, state, reason, node, end, log = values
             directory = Path(log.rstrip("|").strip()).parent
             if directory.parent == home:
-                yield Job(number, state, reason, node, end, directory)
-
-
-def read(file: Path) -> dict[str, Any]:
-    """What a file of a job says; nothing if it is not there or not complete."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+                yield NotebookJob(number, state, reason, node, end, directory)
 
 
 def prepare(home: Path, wanted: Mapping[str, Any]) -> Path:
@@ -220,23 +208,14 @@ def prepare(home: Path, wanted: Mapping[str, Any]) -> Path:
 
 def submit(directory: Path, name: str, options: Sequence[str]) -> None:
     """Start the job of a directory. Raises NotebookError."""
+    source = Path(notebook_job.__file__).read_text(encoding="utf-8")
+    script = f"#!/usr/bin/python3 -I\n{source}\n\nsys.exit(serve(Path({str(directory)!r})))\n"
     batch = ["sbatch", "--no-requeue", "--nodes=1", "--ntasks=1", "--open-mode=append", f"--output={directory}/log"]
     job_name = re.sub(r"[^A-Za-z0-9._-]", "_", name)
-    output([*batch, f"--job-name=notebook-{job_name}", *options, str(PROGRAM), "--in-job", str(directory)])
+    output([*batch, f"--job-name=notebook-{job_name}", *options], script)
 
 
-def private(file: Path) -> TextIO:
-    """An empty file for its user alone."""
-    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
-
-
-def write(file: Path, content: Mapping[str, Any]) -> None:
-    """Write a file of a job."""
-    with private(file) as stream:
-        json.dump(content, stream)
-
-
-def forget(home: Path, live: Sequence[Job]) -> None:
+def forget(home: Path, live: Sequence[NotebookJob]) -> None:
     """Remove the directories of jobs that have ended. A new one belongs to a job that is being submitted."""
     kept = {job.directory for job in live}
     for directory in [*home.iterdir()] if home.is_dir() else ():
@@ -245,11 +224,11 @@ def forget(home: Path, live: Sequence[Job]) -> None:
                 shutil.rmtree(directory)
 
 
-def wait(home: Path, directory: Path) -> tuple[Job, dict[str, Any]]:
+def wait(home: Path, directory: Path) -> tuple[NotebookJob, dict[str, Any]]:
     """The job and where its program listens, as soon as it does. Raises NotebookError if the job ends before."""
     said, start = "", time.monotonic()
     while job := next((job for job in jobs(home) if job.directory == directory), None):
-        state = read(directory / "state") if job.state == "RUNNING" else {}
+        state = read_record(f"{directory}/state") if job.state == "RUNNING" else {}
         if state:
             return job, state
         news = f"job {job.number} starts on {job.node}" if job.state == "RUNNING" else f"job {job.number} waits"
@@ -278,7 +257,7 @@ def cancel(home: Path, directory: Path) -> None:
 # -- What is shown ---------------------------------------------------------------------------------------------------
 
 
-def shown(job: Job, wanted: Mapping[str, Any], state: Mapping[str, Any], login: str) -> str:
+def shown(job: NotebookJob, wanted: Mapping[str, Any], state: Mapping[str, Any], login: str) -> str:
     """What the user does now."""
     user = pwd.getpwuid(os.getuid()).pw_name
     hosts = f"-J {user}@{login} {user}@{job.node}"
@@ -302,67 +281,6 @@ def shown(job: Job, wanted: Mapping[str, Any], state: Mapping[str, Any], login: 
     )
 
 
-# -- In the job ------------------------------------------------------------------------------------------------------
-
-
-def serve(directory: Path) -> int:
-    """Run the program in the job, tell when it listens, and remove its socket at the end."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    wanted = read(directory / "plan")
-    if not wanted["command"]:
-        write(directory / "state", {"ready": True})
-        while True:
-            signal.pause()
-    port = free_port() if any("{port}" in word for word in wanted["command"]) else 0
-    path = directory / "socket"
-    words = [word.replace("{socket}", str(path)).replace("{port}", str(port)) for word in wanted["command"]]
-    own = tempfile.mkdtemp(prefix="notebook-")  # for the sockets of kernels, whose paths would be too long in a home
-    environment = {**os.environ, "JUPYTER_RUNTIME_DIR": own}
-    if wanted["token"]:
-        environment["JUPYTER_TOKEN"] = wanted["token"]
-    child = subprocess.Popen([*container(wanted["image"]), *words], env=environment)
-    try:
-        while child.poll() is None and not listens(port or path):
-            time.sleep(0.5)
-        if child.poll() is None:
-            write(directory / "state", {"ready": True, "port": port})
-        return child.wait()
-    finally:
-        child.terminate()
-        try:
-            child.wait(END)
-        except subprocess.TimeoutExpired:
-            child.kill()
-        path.unlink(missing_ok=True)
-        shutil.rmtree(own, ignore_errors=True)
-
-
-def container(image: str) -> list[str]:
-    """The command before the program for a container of pyxis, in which home and directory are where they are here."""
-    if not image:
-        return []
-    here, cpus = Path.cwd(), os.environ.get("SLURM_CPUS_PER_TASK", "")
-    mounts = ",".join(f"{path}:{path}" for path in dict.fromkeys([Path.home(), here]))
-    options = [f"--container-image={image}", f"--container-mounts={mounts}", f"--container-workdir={here}"]
-    return ["srun", "--ntasks=1", *([f"--cpus-per-task={cpus}"] if cpus else []), "--no-container-remap-root", *options]
-
-
-def free_port() -> int:
-    """A port of this host that no program has."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def listens(place: int | Path) -> bool:
-    """Whether a program listens on a port of this host, or on a socket."""
-    family, address = (
-        (socket.AF_UNIX, str(place)) if isinstance(place, Path) else (socket.AF_INET, ("127.0.0.1", place))
-    )
-    with socket.socket(family) as client:
-        return client.connect_ex(address) == 0
-
-
 # -- The command -----------------------------------------------------------------------------------------------------
 
 
@@ -376,7 +294,7 @@ def start(arguments: Sequence[str]) -> str:
     asked, wanted = resources(options), plan(options, command)
     live = [*jobs(home)]
     forget(home, live)
-    same = [job for job in live if read(job.directory / "plan").get("name") == wanted["name"]]
+    same = [job for job in live if read_record(f"{job.directory}/plan").get("name") == wanted["name"]]
     if same:
         print(f"notebook: job {same[0].number} is there already, with its own options", file=sys.stderr)
         directory = same[0].directory
@@ -391,7 +309,7 @@ def start(arguments: Sequence[str]) -> str:
             cancel(home, directory)
         raise
     login = defaults.get("LOGIN") or socket.gethostname()
-    return shown(job, read(directory / "plan"), state, login)
+    return shown(job, read_record(f"{directory}/plan"), state, login)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -406,21 +324,15 @@ def interrupt(*_signal: object) -> None:
     raise KeyboardInterrupt
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """Returns the exit status."""
-    if arguments[:1] == ["--in-job"]:
-        return serve(Path(arguments[1]))
     for number in ENDINGS:
         signal.signal(number, interrupt)
     try:
-        print(start(arguments), end="")
+        print(start(sys.argv[1:]), end="")
     except NotebookError as error:
         print(f"notebook: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
