@@ -83,12 +83,7 @@ def by_modules(line: str) -> tuple[str, ...]:
     return tuple(scontrol.reason_of(record))
 
 
-def by_health(line: str) -> tuple[str, ...]:
-    return (load("health_check").given_reason(line),)
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("read", [by_metrics, by_report, by_doctor, by_rolling, by_modules, by_health])
+@pytest.mark.parametrize("read", [by_metrics, by_report, by_doctor, by_rolling, by_modules])
 def test_all_readers_find_the_same(read: Callable[[str], tuple[str, ...]], name: str) -> None:
     case = CASES[name]
     since = collect.read_time(case.since) or "" if read is by_report else case.since
