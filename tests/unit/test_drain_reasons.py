@@ -17,7 +17,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import metric_nodes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import next_nodes
 from ansible_collections.gpucluster.slurm.roles.slurm_report.files.slurm_report import collect
-from programs import load
 
 pytestmark = pytest.mark.once
 
