@@ -108,6 +108,8 @@ def test_a_job_or_a_user_reads_node_exporter_of_no_host(source: str, target: str
 def test_a_user_reads_no_alerts_and_silences_none(source: str, port: int, firewall: bool) -> None:
     assert not reaches(source, USER, "mon", port, firewall)
     assert not reaches(source, ROOT, "mon", port, firewall), "root of a node is no reader"
+    alone = {"host": "mon", "readers": []}
+    assert not reaches(source, USER, "mon", port, firewall, slurm_monitoring=alone), "nobody reads from outside"
 
 
 @pytest.mark.parametrize("firewall", [True, False])
