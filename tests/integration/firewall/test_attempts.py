@@ -10,18 +10,16 @@ root does. Another id of a range of /etc/subuid is one that root gives, as newui
 from __future__ import annotations
 
 import shlex
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 
 import pytest
 from lab import Lab
-from reach import ASK
+from reach import is_served, many, unit
 
 CONTROLLER, LOGIN, NODES = "fw-ctl", "fw-login", ("fw-node1", "fw-node2")
 CLUSTER = (CONTROLLER, LOGIN, *NODES)
 ADDRESS = {host: f"10.213.7.{220 + i}" for i, host in enumerate(CLUSTER)}
 EXPORTER, REGISTRY = 9100, 5000
+SERVER = ADDRESS[CONTROLLER], REGISTRY
 ANSWERED = "an answer"
 PROGRAM = "/usr/local/share/attempt.py"
 
@@ -110,17 +108,6 @@ def by_alice(lab: Lab, host: str, command: str) -> str:
 def asks(how: str, target: str, port: int = EXPORTER) -> str:
     """The command of an attempt."""
     return f"python3 {PROGRAM} {how} {ADDRESS.get(target, target)} {port}"
-
-
-@contextmanager
-def unit(lab: Lab, host: str, command: str, name: str = "attempt", user: str = "root") -> Iterator[None]:
-    """A program in the background."""
-    lab.command(host, f"systemctl stop {name}* 2>/dev/null; systemctl reset-failed {name}* 2>/dev/null; true")
-    lab.command(host, f"systemd-run --quiet --unit={name} --uid={user} -p LimitNOFILE=20000 {command}")
-    try:
-        yield
-    finally:
-        lab.command(host, f"systemctl stop {name} 2>/dev/null; systemctl reset-failed {name} 2>/dev/null; true")
 
 
 def listening(address: str, port: int) -> str:
@@ -260,71 +247,6 @@ def test_a_user_poses_as_no_server(lab: Lab) -> None:
 
 # -- who takes them from others ----------------------------------------------------------------------------------------
 
-MANY = """
-import resource, socket, sys, time
-
-how, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
-resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-whole = b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"
-sent = {
-    "silent": b"",
-    "half a line": b"GET ",
-    "half a header": whole[:-2] + b"X-Forwarded-For: 192.0.2.1\\r\\nX-",
-    "half a body": b"POST /v2/ HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 1000000\\r\\n\\r\\nx",
-    "idle": whole,
-    "nothing read": whole * 2000,
-    "half a handshake": bytes.fromhex("1603010200010001fc0303"),
-}.get(how, whole)
-kept = []
-until = time.monotonic() + 60
-for _number in range(20000 if how == "each anew" else 1100):
-    one = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262 if how == "Multipath TCP" else 0)
-    one.settimeout(2)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    if one.connect_ex((host, port)) == 0:
-        one.settimeout(0.01)
-        try:
-            one.sendall(sent)
-        except OSError:
-            pass
-        if how == "each anew":
-            one.close()
-        else:
-            kept.append(one)
-    if time.monotonic() > until:
-        break
-open(sys.argv[4], "w").write(str(len(kept)))
-time.sleep(30)
-"""
-"""Opens many connections, and leaves each of them as it is; writes how many it has."""
-
-
-@contextmanager
-def many(
-    lab: Lab, hosts: Sequence[str], how: str, target: str, port: int, users: Sequence[str] = ("alice",)
-) -> Iterator[None]:
-    """Connections of these users of these hosts, while the block runs."""
-    names = {(host, user): f"many-{i}" for i, (host, user) in enumerate((h, u) for h in hosts for u in users)}
-    with ExitStack() as stack:
-        for (host, user), name in names.items():
-            command = f"python3 -c {shlex.quote(MANY)} {shlex.quote(how)} {ADDRESS[target]} {port} /tmp/{name}"
-            lab.command(host, f"rm -f /tmp/{name}")
-            stack.enter_context(unit(lab, host, command, name, user))
-        for (host, _user), name in names.items():
-            if how == "each anew":
-                time.sleep(2)
-            else:
-                opened = lab.wait_for(host, f"sed s/^/opened=/ /tmp/{name}", "opened=", 60)
-                assert int(opened.partition("=")[2]) <= 100
-        yield
-
-
-def is_served(lab: Lab, host: str, user: str, target: str, port: int) -> bool:
-    """Whether a user of a host has an answer from a server, within seconds."""
-    command = f"timeout 5 python3 -c {shlex.quote(ASK)} {ADDRESS[target]}:{port}"
-    return bool(lab.host(host).run(f"runuser -u {user} -- {command}").stdout)
-
-
 STAGES = (
     "silent",
     "half a line",
@@ -340,29 +262,29 @@ STAGES = (
 
 @pytest.mark.parametrize("how", STAGES)
 def test_connections_of_one_host_leave_others_theirs(lab: Lab, how: str) -> None:
-    with many(lab, [LOGIN], how, CONTROLLER, REGISTRY):
-        assert [is_served(lab, host, "alice", CONTROLLER, REGISTRY) for host in NODES] == [True, True]
-    assert is_served(lab, LOGIN, "alice", CONTROLLER, REGISTRY)
+    with many(lab, [LOGIN], how, *SERVER):
+        assert [is_served(lab, host, "alice", *SERVER) for host in NODES] == [True, True]
+    assert is_served(lab, LOGIN, "alice", *SERVER)
 
 
 def test_connections_of_three_hosts_leave_others_theirs(lab: Lab) -> None:
-    with many(lab, [LOGIN, *NODES], "half a line", CONTROLLER, REGISTRY):
-        assert is_served(lab, CONTROLLER, "www-data", CONTROLLER, REGISTRY)
+    with many(lab, [LOGIN, *NODES], "half a line", *SERVER):
+        assert is_served(lab, CONTROLLER, "www-data", *SERVER)
 
 
 @pytest.mark.parametrize("how", ["half a line", "Multipath TCP"])
 def test_connections_of_one_user_leave_another_user_of_the_host_theirs(lab: Lab, how: str) -> None:
-    with many(lab, [CONTROLLER], how, CONTROLLER, REGISTRY):
-        assert is_served(lab, CONTROLLER, "www-data", CONTROLLER, REGISTRY)
-        assert is_served(lab, LOGIN, "alice", CONTROLLER, REGISTRY)
+    with many(lab, [CONTROLLER], how, *SERVER):
+        assert is_served(lab, CONTROLLER, "www-data", *SERVER)
+        assert is_served(lab, LOGIN, "alice", *SERVER)
 
 
 def test_connections_of_a_users_further_ids_leave_others_theirs(lab: Lab) -> None:
     """Sixteen of the 65,536 ids that /etc/subuid gives to a user."""
-    with many(lab, [CONTROLLER], "half a line", CONTROLLER, REGISTRY, [str(165536 + i) for i in range(16)]):
-        assert is_served(lab, LOGIN, "alice", CONTROLLER, REGISTRY)
+    with many(lab, [CONTROLLER], "half a line", *SERVER, [str(165536 + i) for i in range(16)]):
+        assert is_served(lab, LOGIN, "alice", *SERVER)
 
 
 def test_connections_of_one_user_leave_another_user_of_the_login_host_theirs(lab: Lab) -> None:
-    with many(lab, [LOGIN], "half a line", CONTROLLER, REGISTRY):
-        assert is_served(lab, LOGIN, "nobody", CONTROLLER, REGISTRY)
+    with many(lab, [LOGIN], "half a line", *SERVER):
+        assert is_served(lab, LOGIN, "nobody", *SERVER)
