@@ -338,13 +338,16 @@ def test_hosts_of_the_cluster_reach_what_they_need_and_no_more(site: Site) -> No
 @pytest.fixture(name="table", scope="module")
 def expected() -> set[tuple[str, str, str, int]]:
     """Who reaches which server, with the key and without."""
-    table = [*ways_of_monitoring(CONTROLLER, CLUSTER), Way(CLUSTER, USERS, [CONTROLLER], [REGISTRY])]
-    return open_ways(table)
+    registry = Way(CLUSTER, USERS, [CONTROLLER], [REGISTRY])
+    ways: set[tuple[str, str, str, int]] = open_ways([*ways_of_monitoring(CONTROLLER, CLUSTER), registry])
+    return ways
 
 
 def found(site: Site) -> set[tuple[str, str, str, int]]:
     """What the kernels say, for each host, and for the one that is no host of the cluster."""
-    return found_ways(site.lab, [*CLUSTER, FOREIGN], {host: address(site, host) for host in CLUSTER})
+    targets = {host: address(site, host) for host in CLUSTER}
+    ways: set[tuple[str, str, str, int]] = found_ways(site.lab, [*CLUSTER, FOREIGN], targets)
+    return ways
 
 
 def test_who_reaches_which_server(site: Site, table: set[tuple[str, str, str, int]]) -> None:
