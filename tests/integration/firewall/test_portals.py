@@ -21,8 +21,10 @@ from typing import Any
 import pytest
 import yaml
 from lab import ROOT, Lab, with_cluster
+from reach import REGISTRY, REST, USERS, Way, found_ways, is_served, many, open_ways, ways_of_monitoring
 
 CONTROLLER, LOGIN, NODES, FOREIGN = "fw-ctl", "fw-login", ("fw-node1", "fw-node2"), "fw-foreign"
+CLUSTER = (CONTROLLER, LOGIN, *NODES)
 ADDRESS = "10.213.7.221"
 OPERATOR = "portal"
 YEAR = 31536000
@@ -260,6 +262,24 @@ def test_only_clients_and_the_cluster_reach_the_port(lab: Lab) -> None:
     refused = subprocess.run(["python3", "-c", connect], capture_output=True, text=True, check=True)
     assert refused.stdout.strip() != "0"
     assert not lab.host(CONTROLLER).socket("tcp://0.0.0.0:6820").is_listening
+
+
+def test_who_reaches_which_server(lab: Lab) -> None:
+    """The table of test_firewall.py, with the REST interface."""
+    targets = {host: f"10.213.7.{220 + i}" for i, host in enumerate(CLUSTER)}
+    table = [*ways_of_monitoring(CONTROLLER, CLUSTER), Way(CLUSTER, USERS, [CONTROLLER], [REGISTRY])]
+    table += [Way(CLUSTER, USERS, [LOGIN], [REST]), Way([FOREIGN], ["root", "alice"], [LOGIN], [REST])]
+    assert found_ways(lab, [*CLUSTER, FOREIGN], targets) == open_ways(table)
+
+
+@pytest.mark.parametrize("how", ["silent", "half a handshake", "after the handshake"])
+@pytest.mark.parametrize("source", [NODES[0], LOGIN])
+def test_half_open_tls_leaves_others_theirs(lab: Lab, token: str, source: str, how: str) -> None:
+    """Of one user, on a node and on the host of the server."""
+    with many(lab, [source], how, ADDRESS, REST):
+        assert get(lab, token, f"/slurm/{newest(lab)}/ping")[0] == 200
+        assert is_served(lab, NODES[1], "alice", ADDRESS, REST)
+        assert source != LOGIN or is_served(lab, LOGIN, "bob", ADDRESS, REST)
 
 
 def test_a_second_run_changes_nothing(portals: Lab) -> None:

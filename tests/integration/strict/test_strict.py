@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from lab import ROOT, Lab
+from reach import found_ways, open_ways, ways_of_monitoring
 
 CONTROLLER, LOGIN, NODES = "st-ctl", "st-login", ("st-node1", "st-node2")
 CLUSTER = (CONTROLLER, LOGIN, *NODES)
@@ -129,6 +130,12 @@ def test_limits_of_the_login_are_none_of_the_job(lab: Lab) -> None:
 def test_daemons_listen_on_the_addresses_of_the_cluster(lab: Lab, host: str, port: int) -> None:
     address = {CONTROLLER: "10.213.7.230", NODES[0]: "10.213.7.232"}[host]
     assert lab.command(host, f"ss -Hltn sport = :{port}").split()[3] == f"{address}:{port}"
+
+
+def test_who_reaches_which_server(lab: Lab) -> None:
+    """Without the key `firewall`; scenario firewall has the table of a cluster with it."""
+    targets = {host: f"10.213.7.{230 + i}" for i, host in enumerate(CLUSTER)}
+    assert found_ways(lab, CLUSTER, targets) == open_ways(ways_of_monitoring(CONTROLLER, CLUSTER))
 
 
 def test_the_logs_are_closed(lab: Lab) -> None:

@@ -11,8 +11,10 @@ from __future__ import annotations
 from ipaddress import ip_address, ip_network
 from typing import Any
 
+import jinja2
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
+from plain_host import ROLES
 
 HOSTS = {
     "head": "10.0.0.1",
@@ -108,6 +110,8 @@ def test_a_job_or_a_user_reads_node_exporter_of_no_host(source: str, target: str
 def test_a_user_reads_no_alerts_and_silences_none(source: str, port: int, firewall: bool) -> None:
     assert not reaches(source, USER, "mon", port, firewall)
     assert not reaches(source, ROOT, "mon", port, firewall), "root of a node is no reader"
+    alone = {"host": "mon", "readers": []}
+    assert not reaches(source, USER, "mon", port, firewall, slurm_monitoring=alone), "nobody reads from outside"
 
 
 @pytest.mark.parametrize("firewall", [True, False])
@@ -174,3 +178,14 @@ def test_connections_are_limited_at_our_servers_alone() -> None:
         "mon": "9090,9093",
         "page": "443",
     }
+
+
+def test_connections_without_an_id_reach_no_server_of_the_host() -> None:
+    """The inner socket of AF_SMC has no file (`smc_create`), and so matches no id (`nft_meta_get_eval_skugid`)."""
+    found = firewall_plans({}, MEMBERS, {**VARIABLES, "slurm_monitoring": {"host": "login", "readers": []}})
+    template = jinja2.Environment(trim_blocks=True).from_string((ROLES / "firewall/templates/rules.nft.j2").read_text())
+    rules = template.render(plan=found["plans"][found["hosts"]["login"]], connections=100, first_user=1000)
+    _before, _goto, rest = rules.partition("meta skuid != 4294967295 goto with_id\n")
+    without_id, _chain, _with_id = rest.partition("chain with_id")
+    assert "oif lo tcp dport { 9100, 9090, 9093 } reject" in without_id
+    assert "ip daddr @all_ip tcp dport { 9100,9090,9093 } reject" in without_id
