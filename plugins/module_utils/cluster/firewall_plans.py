@@ -284,7 +284,9 @@ class _Cluster:
     def has_addresses(self, rule: Rule, host: str) -> bool:
         """Whether the addresses of all that may connect to a host are known: the site's own Prometheus has no name."""
         clients = [self.groups.get(name, frozenset()) for name in rule.sources]
-        return bool(clients or self.groups["monitoring"]) and all(client in self.addresses for each in clients for client in each if client != host)
+        return bool(clients or self.groups["monitoring"]) and all(
+            client in self.addresses for each in clients for client in each if client != host
+        )
 
     def is_trusted(self, host: str) -> bool:
         """Whether servers let in the address of a host that asks what the key `monitoring` measures."""
