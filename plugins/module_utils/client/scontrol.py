@@ -31,13 +31,20 @@ def show(what: str, *name: str) -> list[Record]:
 
 
 def records(text: str) -> list[Record]:
-    """The records in lines of `Key=value`; `(null)` is empty. The reason of a node has all that is behind it."""
+    """The records in lines of `Key=value`; `(null)` is empty. The reason of a node has all that is behind it.
+
+    Persons write texts behind the other values, which may look like them, and have further lines, after blanks.
+    """
     found = []
     for line in text.split("\n"):
-        fields, is_node, reason = line.strip().partition(" Reason=") if line.startswith("NodeName=") else (line, "", "")
-        pairs = [pair.partition("=") for pair in re.split(r"\s+(?=[A-Z]\w*=)", fields.strip())]
-        record = {key: value.replace("(null)", "") for key, _equals, value in pairs if _equals}
-        found.append(record | ({"Reason": reason} if is_node else {}))
+        fields, is_node, reason = line.partition(" Reason=") if line.startswith("NodeName=") else (line, "", "")
+        record: dict[str, str] = {}
+        if not line.startswith(" "):
+            for pair in re.split(r"\s+(?=[A-Z]\w*=)", fields.strip()):
+                key, equals, value = pair.partition("=")
+                if equals:
+                    record.setdefault(key, "" if value == "(null)" else value)
+        found.append(record | ({"Reason": reason.rstrip()} if is_node else {}))
     return [record for record in found if record]
 
 

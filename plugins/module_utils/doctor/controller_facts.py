@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, cast
 
-from ..client import scontrol
+from ..client import scontrol, slurm_records
 from ..client.commands import output, run
 from ..configuration import conf_file
 from ..controller.sockets import connection_error
@@ -102,14 +102,11 @@ def find_uid(user: str) -> int | None:
 
 def read_node(record: scontrol.Record, conf: Settings) -> SlurmNode:
     """A node from a record of `scontrol show node`."""
-    state = record.get("State", "UNKNOWN")
-    states = [re.sub(r"[^A-Z_]", "", word) for word in state.split("+")]
-    states += ["NOT_RESPONDING"] if "*" in state and "NOT_RESPONDING" not in states else []
     reason = scontrol.reason_of(record)
     checked = "config_override" not in conf.get("slurmdparameters", "").lower()
     return SlurmNode(
         name=record["NodeName"],
-        states=tuple(filter(None, states)),
+        states=slurm_records.states(record.get("State", "UNKNOWN")),
         reason=reason.text,
         user=reason.user,
         since=reason.since,
@@ -133,11 +130,8 @@ def memory_share(conf: Settings) -> float:
 
 
 def count_gpus(gres: str) -> int:
-    """The GPUs of a node, from its Gres such as `gpu:h100:8(S:0-1)`, without MIG instances."""
-    plain = re.sub(r"\([^)]*\)", "", gres)
-    entries = [entry.split(":") for entry in plain.split(",") if entry.split(":")[0] == "gpu"]
-    whole = [entry for entry in entries if not re.search(r"\d+g\.\d", ":".join(entry))]
-    return sum(int(entry[-1]) if entry[-1].isdecimal() else 1 for entry in whole)
+    """The GPUs of a node, from its Gres, without MIG instances."""
+    return sum(number for kind, number in slurm_records.gpus(gres).items() if not re.search(r"\d+g\.\d", kind))
 
 
 def find_device_files(gres_conf: str, name: str) -> tuple[str, ...]:
