@@ -5,18 +5,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .paths import SCRIPTS_DIR
+from .program_files import library
 from .role_files import plain_file, program, role_file
 from .run_host import RunHost
 
+PROGRAMS = {
+    "/usr/local/bin/gpus": "programs.gpus",
+    "/usr/local/bin/jobstats": "programs.jobstats",
+}
 
-def files(host: RunHost) -> list[dict[str, str]]:
+
+def files(host: RunHost) -> list[dict[str, Any]]:
     """The commands, their defaults, and their completion in bash. Those for containers need software for containers."""
     tools = host["slurm_containers"]
     config_dir = host.option("enroot", "enroot_config_dir")
-    wanted = [
-        _python_program("gpus"),
-        _python_program("jobstats"),
+    wanted: list[dict[str, Any]] = [
+        *library("job-tools", PROGRAMS),
         _python_program("notebook"),
         plain_file("/etc/bash_completion.d/gpucluster-job-tools", role_file("job_tools", "completion.bash")),
         plain_file(

@@ -31,7 +31,7 @@ def contents() -> dict[str, str]:
     found = [slurm_health.program(), *map(slurm_health.role_check, checks)]
     programs = {file["path"]: file["content"] for file in found}
     programs |= {name: metrics.program(name) for name in ("slurm-metrics", "slurm-gpu-metrics", "slurm-gpu-hours")}
-    names = ("gpus.py", "jobstats.py", "notebook.py", "nvcrlogin.py")
+    names = ("notebook.py", "nvcrlogin.py")
     programs |= {name: "#!/usr/bin/python3\n" + role_files.role_file("job_tools", name) for name in names}
     scripts = ("job-tools.sh", "sbuild.sh", "srun.sh", "completion.bash")
     programs |= {name: role_files.role_file("job_tools", name) for name in scripts}

@@ -58,6 +58,13 @@ def test_a_command_that_hangs_is_ended(stand_in: StandIn) -> None:
     assert time.monotonic() - start < 30
 
 
+def test_a_command_of_the_group_of_its_caller_is_ended(stand_in: StandIn) -> None:
+    stand_in("squeue", "exec sleep 60")
+    start = time.monotonic()
+    assert run(["squeue"], seconds=0.2, own_group=False).status == 124
+    assert time.monotonic() - start < 30
+
+
 def test_the_children_of_a_command_that_hangs_are_ended(stand_in: StandIn, tmp_path: Path) -> None:
     """A child that holds the output would be waited for, and would outlive the run."""
     stand_in("scontrol", f"(sleep 60; echo late >{tmp_path}/late) & echo $! >{tmp_path}/child; wait")

@@ -1,10 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why a job waits, in plain words.
-
-The program gpus of role job_tools says the same. It is one file without others, so a unit test compares the two.
-"""
+"""Why a job waits, in plain words. Slurm has the reasons in `src/common/job_state_reason.c`."""
 
 from __future__ import annotations
 
