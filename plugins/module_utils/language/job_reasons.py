@@ -53,6 +53,8 @@ REASONS = {
     "DeadLine": "it cannot end before its --deadline",
     "MaxMemPerLimit": "it wants more memory than allowed",
 }
+NOT_PLANNED = 180 * 86400
+"""Seconds after which a start is not expected: Slurm takes a job without a time limit to end in a year."""
 LIMIT = re.compile(
     r"(Assoc|QOS)?(Grp|Max|Min)(Cpu|CPU|Memory|Mem|Node|GRES|SubmitJobs?|Jobs?|WallDuration|Wall|Billing|License|Energy"
     r"|BB|Unknown)(RunMinutes|RunMins|Minutes)?(Per(?:Job|Node|User|Account))?(?:Limit|NotSatisfied)?"

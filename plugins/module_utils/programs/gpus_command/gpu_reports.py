@@ -12,13 +12,11 @@ from typing import Any
 
 from ...client import slurm_records
 from ...client.slurm_records import WAITING, GresCount
-from ...language.job_reasons import explain
+from ...language.job_reasons import NOT_PLANNED, explain
 from .gpu_answers import GpuCluster, JobUse, NodeGpus, ShownJob, expand, find_wanted, read_field
 from .gpu_tables import name_type
 from .job_limits import JobLimit
 
-NOT_PLANNED = 180 * 86400
-"""Seconds after which a start is not expected: Slurm takes a job without a time limit to end in a year."""
 FOR_RESOURCES = {"None", "Priority", "Resources", "ReqNodeNotAvail", "Nodes"}
 """First words of the reasons of a job that waits for nodes."""
 

@@ -11,7 +11,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ...language.job_reasons import explain
+from ...client.slurm_records import WAITING
+from ...language.job_reasons import NOT_PLANNED, explain
 from .report_texts import (
     NO_TIME,
     NOTHING,
@@ -40,10 +41,6 @@ PEOPLE = 100
 OF_USER, OF_USERS = 20, 2000
 """Jobs that are listed for each user, and for all together."""
 
-NOT_PLANNED = 180 * 86400
-"""Seconds after which a start is not expected: Slurm takes a job without a time limit to end in a year."""
-
-WAITING = {"PENDING", "REQUEUE_HOLD", "REQUEUED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 ENDED = {
     "BOOT_FAIL",
     "CANCELLED",
