@@ -1014,7 +1014,7 @@ def test_durations(seconds: float, shown: str) -> None:
         ("r[1-2]c[1-2]", ["r1c1", "r1c2", "r2c1", "r2c2"]),
         ("", []),
         ("n[x]", ["n[x]"]),
-        ("n[3-1]", []),
+        ("n[3-1]", ["n[3-1]"]),
     ],
 )
 def test_hostlists_are_expanded(hostlist: str, names: list[str]) -> None:
@@ -1022,10 +1022,10 @@ def test_hostlists_are_expanded(hostlist: str, names: list[str]) -> None:
 
 
 def test_a_hostlist_has_an_end() -> None:
-    assert sum(1 for _name in texts.expand("n[0-999999999],m[1-9]" * 3)) <= texts.MOST_HOSTS
-    assert sum(1 for _name in texts.expand("a" + "[0-99999]" * 20)) <= texts.MOST_HOSTS
+    for hostlist in ("n[0-999999999],m[1-9]" * 3, "a" + "[0-99999]" * 20):
+        assert len(texts.expand(hostlist)) == 1
 
 
 def test_names_are_folded() -> None:
-    assert texts.fold(["n3", "n1", "n2", "n10", "login", "n07", "r1c2", "r1c3"]) == "login,n[07,10],n[1-3],r1c[2-3]"
+    assert texts.fold(["n3", "n1", "n2", "n10", "login", "n07", "r1c2", "r1c3"]) == "login,n[1-3,07,10],r1c[2-3]"
     assert texts.fold([]) == ""

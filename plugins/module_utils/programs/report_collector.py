@@ -31,8 +31,7 @@ from ..client.scontrol import Record
 from ..client.slurm_records import WAITING, integer, listed
 from ..host import replacing
 from ..language.errors import CollectionError
-from ..language.hostlist import fold
-from .report_pages.report_texts import natural
+from .report_pages.report_texts import fold
 
 VERSION = 1
 """Of the form of the data."""
@@ -156,7 +155,7 @@ def read_drains(nodes: Iterable[Record], causes: Mapping[str, Any]) -> list[Row]
             together.setdefault(key, []).append(fields["NodeName"])
     return [
         {
-            "nodes": fold(sorted(names, key=natural)),
+            "nodes": fold(names),
             "state": state,
             "since": read_time(since),
             "by": user,

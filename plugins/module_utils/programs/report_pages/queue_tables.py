@@ -344,7 +344,7 @@ def uses_of_nodes(jobs: Iterable[QueueJob], known: Iterable[str]) -> dict[str, l
     for job in jobs:
         if job.waits or not job.nodes:
             continue
-        names = list(expand(job.nodes))
+        names = expand(job.nodes)
         gpus = job.gpu_count // max(1, len(names))
         for name in names:
             if name in found:

@@ -45,7 +45,7 @@ def names_of(record: Mapping[str, Any], key: str) -> str:
 
 def size_of(record: Mapping[str, Any], key: str) -> int:
     """How many names a hostlist has."""
-    return sum(1 for _name in expand(hostlist_of(record, key)))
+    return len(expand(hostlist_of(record, key)))
 
 
 class Drain(NamedTuple):
