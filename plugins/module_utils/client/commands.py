@@ -129,9 +129,10 @@ class CommandsUntil:
         self._environment = environment
 
     def output(self, *command: str) -> str:
-        """The output of a command. Raises CommandError with its name if it fails or does not end in time."""
+        """The output of a command. Raises CommandError, in one line, if it fails or does not end in time."""
         seconds = min(SECONDS, max(0.0, self._deadline - time.monotonic()))
         answer = run(command, seconds=seconds, environment=self._environment)
         if answer.status:
-            raise CommandError(f"{command[0]}: {answer.message}")
+            last_line = answer.message.rpartition("\n")[2]
+            raise CommandError(f"{command[0]}: {last_line[:300]}")
         return answer.output

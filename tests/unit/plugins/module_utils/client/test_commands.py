@@ -80,6 +80,9 @@ def test_commands_until_one_deadline(stand_in: StandIn) -> None:
     stand_in("sacct", "sleep 60")
     commands = CommandsUntil(1.5)
     assert commands.output("sinfo") == "idle\n"
+    stand_in("sreport", "echo 'sreport: error: one' >&2; echo 'sreport: fatal: two' >&2; exit 1")
+    with pytest.raises(CommandError, match=r"^sreport: sreport: fatal: two$"):
+        commands.output("sreport", "cluster")
     with pytest.raises(CommandError, match=r"^sacct: no answer in "):
         commands.output("sacct")
     with pytest.raises(CommandError, match=r"^sinfo: no answer in 0 s$"):
