@@ -213,6 +213,8 @@ def test_a_users_text_gives_nobody_the_gpus_of_a_job(gpus: SimpleNamespace, rele
         "x\nJobId=99 JOB_GRES=gpu:h100:1 Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:1(IDX:0) MinCPUsNode=1",
         "x JOB_GRES=gpu:2 Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:2(IDX:0-1) MinCPUsNode=1",
         "x Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:2(IDX:0-1) MinCPUsNode=1",
+        "x\nJobId=99 JOB_GRES=gpu:1 Nodes=n[0-9999999] CPU_IDs=0 Mem=0 GRES=gpu:1 MinCPUsNode=1",
+        "x\nJobId=99 JOB_GRES=gpu:1 Nodes=n[0 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0-9999999) MinCPUsNode=1",
     ):
         forged = details.replace("JobId=5 JobName=wrap", f"JobId=5 JobName={name}")
         assert forged != details
