@@ -97,7 +97,7 @@ ruff: $(ready)
 
 mypy: $(ready)
 	@mkdir -p $(dir $(typed)) && ln -sfn $(CURDIR) $(typed)
-	mypy $(typed)/plugins $(typed)/tests $(typed)/roles/*/files/*.py $(typed)/roles/slurm_report/files/slurm_report
+	mypy $(typed)/plugins $(typed)/tests $(typed)/roles/*/files/*.py
 	mypy --scripts-are-modules roles/accept/files/slurm-accept
 
 shellcheck:

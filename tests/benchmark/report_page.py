@@ -18,8 +18,7 @@ from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PLACES = (ROOT / "tests/unit", ROOT / "roles/slurm_report/files")
-sys.path[:0] = map(str, PLACES)
+sys.path.insert(0, str(ROOT / "tests/unit"))
 
 import report_data  # noqa: E402
 from browser import Browser, find_program  # noqa: E402
@@ -29,7 +28,7 @@ import json, resource, sys, time
 from pathlib import Path
 started, begun = time.monotonic(), time.process_time()
 data = json.loads(Path(sys.argv[1]).read_text())
-from slurm_report import page
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.report_pages import report_page as page
 page.write_pages(data, Path(sys.argv[2]))
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(json.dumps([time.monotonic() - started, time.process_time() - begun, peak]))
@@ -45,9 +44,8 @@ new Promise((done) => setTimeout(() => {
 
 def made(data: Path, directory: Path) -> list[float]:
     """Seconds, processor seconds and MiB of a process that reads the data and writes both pages."""
-    environment = {**os.environ, "PYTHONPATH": str(PLACES[1])}
     command = [sys.executable, "-c", MAKE, str(data), str(directory)]
-    found: list[float] = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+    found: list[float] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     return found
 
 

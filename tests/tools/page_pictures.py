@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tests/unit"), str(ROOT / "roles/slurm_report/files")]
+sys.path.insert(0, str(ROOT / "tests/unit"))
 
 import report_data  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.report_pages import (  # noqa: E402
+    report_page as page,
+)
 from browser import Browser, find_program  # noqa: E402
-from slurm_report import page  # noqa: E402
 
 
 class Picture(NamedTuple):

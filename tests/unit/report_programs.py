@@ -18,11 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from programs import ROLES, StandIn
+from programs import PROGRAMS, StandIn
 
 RECORDED = Path(__file__).parent / "recorded"
 RELEASES = sorted(path.name for path in (RECORDED / "metrics").iterdir())
-FILES = ROLES / "slurm_report/files"
 
 ACCOUNTS = (
     "physics||cpu|7200\n"
@@ -44,11 +43,9 @@ RESERVATIONS = (
 )
 
 
-def program(name: str = "collect") -> ModuleType:
-    """A module of the package slurm_report."""
-    if str(FILES) not in sys.path:
-        sys.path.insert(0, str(FILES))
-    return importlib.import_module(f"slurm_report.{name}")
+def program(name: str = "report_collector") -> ModuleType:
+    """A module of the program."""
+    return importlib.import_module(f"{PROGRAMS}.{name}")
 
 
 def config(release: str, **values: str) -> str:

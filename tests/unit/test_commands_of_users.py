@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import job_tools
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import library
 from programs import StandIn
 
 pytestmark = pytest.mark.once
@@ -55,10 +56,13 @@ def installed_programs(tmp_path: Path, stand_in: StandIn) -> dict[str, Path]:
     cases = " ".join(f"{words}) cat {RECORDED}/{file};;" for words, file in answers.items())
     stand_in("scontrol", f'case "$*" in {cases} esac')
     found = {}
-    for name in ("gpus", "jobstats"):
-        found[name] = tmp_path / name
-        found[name].write_text(job_tools._python_program(name)["content"])
-        found[name].chmod(0o755)
+    for file in library("job-tools", job_tools.PROGRAMS):
+        path = tmp_path / file["path"].lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file["content"].replace('path.insert(0, "', f'path.insert(0, "{tmp_path}'))
+        if file.get("mode"):
+            path.chmod(0o755)
+            found[path.name] = path
     return found
 
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import scontrol
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs import report_collector as collect
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import metric_nodes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling import next_nodes
-from ansible_collections.gpucluster.slurm.roles.slurm_report.files.slurm_report import collect
 
 pytestmark = pytest.mark.once
 
@@ -57,7 +57,7 @@ def by_metrics(line: str) -> tuple[str, ...]:
 
 
 def by_report(line: str) -> tuple[str, ...]:
-    (drain,) = collect.read_drains([line], {})
+    (drain,) = collect.read_drains(collect.read_nodes(line), {})
     assert drain["state"] == "IDLE+DRAIN"
     return drain["reason"], drain["by"], drain["since"] or ""
 

@@ -95,6 +95,7 @@ PLACES: dict[str, str] = {
     "roles/rotation/files/munge_switch.py": f"{ROOTS}, and munge's own, without links; test_munge_switch.py",
     "plugins/module_utils/programs/health_check.py": "test_locks_of_programs",
     "plugins/module_utils/programs/metrics/slurm_gpu_hours.py": f"{ROOTS}; test_gpu_hours.py",
+    "plugins/module_utils/programs/slurm_report.py": f"{ROOTS}; {RANDOM}",
     # Scripts and settings.
     "roles/enroot/files/enroot-data.sh": AS_USER,
     "roles/enroot/files/enroot-dir.sh": AS_USER,
@@ -105,9 +106,6 @@ PLACES: dict[str, str] = {
     "roles/job_tools/files/sbuild.sh": AS_USER,
     "roles/pyxis/files/proof.sh": RANDOM,
     "roles/slurm_health/files/checks/filesystems": RANDOM,
-    "roles/slurm_report/files/slurm_report/__main__.py": f"{ROOTS}; {RANDOM}",
-    "roles/slurm_report/files/slurm_report/collect.py": ROOTS,
-    "roles/slurm_report/files/slurm_report/page.py": ROOTS,
     "roles/slurmctld/templates/job_script.sh.j2": f"{ROOTS}; {RANDOM}",
     "roles/slurmctld/templates/logrotate.j2": "test_log_of_slurm",
     "roles/validate/templates/mpi.sh.j2": RANDOM,

@@ -13,10 +13,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import slurm_records
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import sent
 from programs import ROLES, StandIn, load
 
 pytestmark = pytest.mark.once
@@ -58,10 +60,11 @@ UNEXPLAINED = {
 
 
 @pytest.fixture(scope="module", name="gpus")
-def program() -> ModuleType:
-    """The program."""
-    module: ModuleType = load("job_tools/files/gpus.py")
-    return module
+def program() -> SimpleNamespace:
+    """The names of the program and of its parts."""
+    parts = ("gpus_command.gpu_answers", "gpus_command.gpu_reports", "gpus_command.job_limits")
+    modules = [load(name) for name in (*parts, "gpus_command.gpu_tables", "gpus")]
+    return SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items()})
 
 
 def recorded(release: str, name: str) -> str:
@@ -69,12 +72,12 @@ def recorded(release: str, name: str) -> str:
     return (RECORDED / release / name).read_text()
 
 
-def read(gpus: ModuleType, nodes: str, jobs: str, details: str, now: int) -> Any:
+def read(gpus: SimpleNamespace, nodes: str, jobs: str, details: str, now: int) -> Any:
     """The cluster in the answers of Slurm's commands."""
     return gpus.join_cluster(gpus.read_nodes(nodes), gpus.read_jobs(jobs), gpus.read_uses(details), now)
 
 
-def cluster(gpus: ModuleType, release: str, private: str = "") -> Any:
+def cluster(gpus: SimpleNamespace, release: str, private: str = "") -> Any:
     """The cluster as a release has shown it to alice, or, with PrivateData, to bob."""
     nodes, jobs, details = (recorded(release, name) for name in ("nodes", f"{private}jobs", f"{private}details"))
     return read(gpus, nodes, jobs, details, int(recorded(release, f"{private}time")))
@@ -95,7 +98,7 @@ def rows(report: dict[str, Any]) -> dict[str, tuple[str, list[tuple[str, str, st
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_who_has_which_gpus(gpus: ModuleType, release: str) -> None:
+def test_who_has_which_gpus(gpus: SimpleNamespace, release: str) -> None:
     report = gpus.report_overview(cluster(gpus, release), "alice", False)
     found = rows(report)
     assert {job: found[job] for job in RUNNING} == RUNNING
@@ -106,7 +109,7 @@ def test_who_has_which_gpus(gpus: ModuleType, release: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_how_many_are_free(gpus: ModuleType, release: str) -> None:
+def test_how_many_are_free(gpus: SimpleNamespace, release: str) -> None:
     """gpu05 is drained, gpu06 has never answered, and a share of a GPU on gpu02 is in use."""
     types = {(kind["kind"], kind["type"]): kind for kind in gpus.report_types(cluster(gpus, release).nodes)}
     counts = {
@@ -128,7 +131,7 @@ def test_how_many_are_free(gpus: ModuleType, release: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_jobs_that_slurm_hides_are_counted_and_not_named(gpus: ModuleType, release: str) -> None:
+def test_jobs_that_slurm_hides_are_counted_and_not_named(gpus: SimpleNamespace, release: str) -> None:
     report = gpus.report_overview(cluster(gpus, release, "private-"), "bob", False)
     assert rows(report) == {job: RUNNING[job] for job in ("3", "4", "7")}
     mig = 7 if release == "26.05" else 5
@@ -144,7 +147,7 @@ def test_jobs_that_slurm_hides_are_counted_and_not_named(gpus: ModuleType, relea
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_what_waits(gpus: ModuleType, release: str) -> None:
+def test_what_waits(gpus: SimpleNamespace, release: str) -> None:
     waiting = {job["job"]: job for job in gpus.report_overview(cluster(gpus, release), "alice", False)["waiting"]}
     wanted = {name: [(gpu["count"], gpu["type"]) for gpu in job["gpus"]] for name, job in waiting.items()}
     assert {name: wanted[name] for name in WANTED} == WANTED
@@ -156,7 +159,7 @@ def test_what_waits(gpus: ModuleType, release: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_gpus_of_tasks_and_of_nodes_are_counted(gpus: ModuleType, release: str) -> None:
+def test_gpus_of_tasks_and_of_nodes_are_counted(gpus: SimpleNamespace, release: str) -> None:
     """--gpus-per-task with eight tasks, and --gpus-per-node with two nodes."""
     jobs = {job.name: job for job in cluster(gpus, release).jobs}
     assert [gpus.find_wanted(jobs[name])[0][:3] for name in ("11", "19")] == [("gpu", "", 8), ("gpu", "h100", 8)]
@@ -166,7 +169,7 @@ def test_gpus_of_tasks_and_of_nodes_are_counted(gpus: ModuleType, release: str) 
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_limits_have_values(gpus: ModuleType, release: str) -> None:
+def test_limits_have_values(gpus: SimpleNamespace, release: str) -> None:
     found = cluster(gpus, release)
     jobs = {job.name: job for job in found.jobs}
     partitions = recorded(release, "partitions")
@@ -191,7 +194,7 @@ def test_limits_have_values(gpus: ModuleType, release: str) -> None:
     ]
 
 
-def test_a_partition_has_a_qos_of_its_own(gpus: ModuleType) -> None:
+def test_a_partition_has_a_qos_of_its_own(gpus: SimpleNamespace) -> None:
     partitions = recorded("24.11", "partitions").replace("QoS=N/A", "QoS=of-gpus")
     job = cluster(gpus, "24.11").jobs[0]._replace(reason="QOSGrpGRES")
     assert gpus.limit_command(job, partitions)[-2] == "qos=normal,of-gpus"
@@ -199,7 +202,7 @@ def test_a_partition_has_a_qos_of_its_own(gpus: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_users_text_gives_nobody_the_gpus_of_a_job(gpus: ModuleType, release: str) -> None:
+def test_a_users_text_gives_nobody_the_gpus_of_a_job(gpus: SimpleNamespace, release: str) -> None:
     """The name of a job has the line of another job, fields of a job, or both; the others stay as they are."""
     details = recorded(release, "details")
     (line,) = re.findall(r"^JobId=3 .*$", details, re.MULTILINE)
@@ -210,6 +213,8 @@ def test_a_users_text_gives_nobody_the_gpus_of_a_job(gpus: ModuleType, release: 
         "x\nJobId=99 JOB_GRES=gpu:h100:1 Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:1(IDX:0) MinCPUsNode=1",
         "x JOB_GRES=gpu:2 Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:2(IDX:0-1) MinCPUsNode=1",
         "x Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:2(IDX:0-1) MinCPUsNode=1",
+        "x\nJobId=99 JOB_GRES=gpu:1 Nodes=n[0-9999999] CPU_IDs=0 Mem=0 GRES=gpu:1 MinCPUsNode=1",
+        "x\nJobId=99 JOB_GRES=gpu:1 Nodes=n[0 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0-9999999) MinCPUsNode=1",
     ):
         forged = details.replace("JobId=5 JobName=wrap", f"JobId=5 JobName={name}")
         assert forged != details
@@ -223,23 +228,23 @@ def test_a_users_text_gives_nobody_the_gpus_of_a_job(gpus: ModuleType, release: 
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_texts_after_the_gpus_change_nothing(gpus: ModuleType, release: str) -> None:
+def test_texts_after_the_gpus_change_nothing(gpus: SimpleNamespace, release: str) -> None:
     details = recorded(release, "details")
     forged = details.replace("WorkDir=/tmp", "WorkDir=/x Nodes=gpu02 CPU_IDs=0 Mem=0 GRES=gpu:h100:1(IDX:0)")
     assert forged != details
     assert gpus.read_uses(forged) == gpus.read_uses(details)
 
 
-def test_without_accounting_of_gpus_a_jobs_request_says_what_it_has(gpus: ModuleType) -> None:
+def test_without_accounting_of_gpus_a_jobs_request_says_what_it_has(gpus: SimpleNamespace) -> None:
     """Where scontrol does not say it, as for a job that is ending."""
     job = wait(gpus, state="COMPLETING", hosts="n[1-2]", per_node="gres/gpu:h100:2", nodes=2)
-    assert gpus.choose_uses(job, []) == [("n[1-2]", ("gpu", "h100", 4, None))]
-    known = [gpus.Use("n1", gpus.Gres("gpu", "h100", 4, (0, 1, 2, 3)))]
+    assert gpus.choose_uses(job, []) == [("n[1-2]", ("gpu", "h100", 4, ""))]
+    known = [gpus.JobUse("n1", gpus.GresCount("gpu", "h100", 4, "IDX:0-3"))]
     assert gpus.choose_uses(job, known) == known
-    assert gpus.choose_uses(job._replace(tres="cpu=4,gres/gpu=3"), known)[0].gres[1:] == ("h100", 3, None)
+    assert gpus.choose_uses(job._replace(tres="cpu=4,gres/gpu=3"), known)[0].gres[1:] == ("h100", 3, "")
 
 
-def test_shares_of_gpus_in_slurm_22_05(gpus: ModuleType) -> None:
+def test_shares_of_gpus_in_slurm_22_05(gpus: SimpleNamespace) -> None:
     """Three shares of two GPUs: it names the GPUs, and counts these."""
     used = "GresUsed=gpu:h100:1(IDX:0),shard:h100:2(IDX:2-3) State=MIXED AllocTRES=cpu=3,gres/gpu=1,gres/shard=3"
     (node,) = gpus.read_nodes(f"NodeName=n1 Gres=gpu:h100:4,shard:h100:8 {used} ")
@@ -269,33 +274,33 @@ def test_shares_of_gpus_in_slurm_22_05(gpus: ModuleType) -> None:
         ),
     ],
 )
-def test_shares_are_free_where_a_job_can_have_them(gpus: ModuleType, gres: str, used: str, counts: Any) -> None:
+def test_shares_are_free_where_a_job_can_have_them(gpus: SimpleNamespace, gres: str, used: str, counts: Any) -> None:
     """Slurm writes `shares in use/shares` of each GPU (`_node_gres_used` in src/interfaces/gres.c)."""
     (node,) = gpus.read_nodes(f"NodeName=n1 Gres={gres} GresUsed={used} State=MIXED Partitions=main ")
     assert dict(gpus.measure_node(node)) == counts
-    (free,) = (row for row in gpus.report_free(gpus.Cluster(0, [node], [], {}), "shard")["nodes"])
+    (free,) = (row for row in gpus.report_free(gpus.GpuCluster(0, [node], [], {}), "shard")["nodes"])
     assert free["free"] == counts["shard", "h100"][2]
 
 
-def test_there_are_no_rows_of_nothing(gpus: ModuleType) -> None:
+def test_there_are_no_rows_of_nothing(gpus: SimpleNamespace) -> None:
     lines = "NodeName=n1 Gres=gpu:a100:2,shard:a100:0 State=IDLE Partitions=main \nNodeName=n2 Gres=gpu:0 State=IDLE "
     types = gpus.report_types(gpus.read_nodes(lines))
     assert [line.split() for line in gpus.show_types(types, 80)[1:]] == [["a100", "main", "2", "0", "2", "0"]]
 
 
-def test_one_is_and_two_are(gpus: ModuleType) -> None:
+def test_one_is_and_two_are(gpus: SimpleNamespace) -> None:
     said = [gpus.show_sooner({"type": kind, "count": count}) for kind in ("a100", "") for count in (1, 2)]
     assert said == ["1 a100 is free now", "2 a100 are free now", "1 GPU is free now", "2 GPUs are free now"]
 
 
-def test_gpus_without_a_type_are_not_counted_twice(gpus: ModuleType) -> None:
+def test_gpus_without_a_type_are_not_counted_twice(gpus: SimpleNamespace) -> None:
     """Slurm has not said of which type the GPUs of a job are."""
     found = make_cluster(gpus, [("n1", "h100", 8, 3), ("n2", "a100", 8, 2)], [])
-    found.uses["1"] = [gpus.Use("n[1-2]", gpus.Gres("gpu", "", 4))]
+    found.uses["1"] = [gpus.JobUse("n[1-2]", gpus.GresCount("gpu", "", 4))]
     assert [gpu["count"] for gpu in gpus.report_others(found)] == [1]
 
 
-def test_waiting_jobs_of_others_are_left_out(gpus: ModuleType) -> None:
+def test_waiting_jobs_of_others_are_left_out(gpus: SimpleNamespace) -> None:
     jobs = gpus.read_jobs(recorded("24.11", "jobs"), "bob")
     assert {job.user for job in jobs if job.state == "PENDING"} == {"bob"}
     assert {job.user for job in jobs if job.state == "RUNNING"} == {"alice", "bob"}
@@ -304,47 +309,7 @@ def test_waiting_jobs_of_others_are_left_out(gpus: ModuleType) -> None:
 # -- Decisions -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("gpu:h100:4", [("gpu", "h100", 4, None)]),
-        ("gpu:h100:4(S:0-1)", [("gpu", "h100", 4, None)]),
-        ("gpu:4,shard:8", [("gpu", "", 4, None), ("shard", "", 8, None)]),
-        ("gpu:a100:2(IDX:0-1),gpu:t4:2(IDX:2,5)", [("gpu", "a100", 2, (0, 1)), ("gpu", "t4", 2, (2, 5))]),
-        ("gpu:(null):1(IDX:3)", [("gpu", "", 1, (3,))]),
-        ("gpu:h100:0(IDX:N/A)", [("gpu", "h100", 0, ())]),
-        ("shard:h100:3(0/2,2/2,1/2)", [("shard", "h100", 3, (1, 2))]),
-        ("shard:h100:1(-/2,1/2)", [("shard", "h100", 1, (1,))]),
-        ("mps:100(IDX:0)", [("mps", "", 100, (0,))]),
-        ("mps:1K", [("mps", "", 1024, None)]),
-        ("gpu(CNT:2)", [("gpu", "", 2, None)]),
-        ("gpu:1g.10gb:7", [("gpu", "1g.10gb", 7, None)]),
-        ("gres:gpu:h100:2", [("gpu", "h100", 2, None)]),
-        ("gres/gpu", [("gpu", "", 1, None)]),
-        ("gres/gpu:h100", [("gpu", "h100", 1, None)]),
-        (
-            "cpu=1,mem=2G,gres/gpu=2,gres/gpu:h100=2,gres/gpumem=5,license/gpu=3",
-            [("gpu", "", 2, None), ("gpu", "h100", 2, None)],
-        ),
-        ("(null)", []),
-        ("craynetwork:4", []),
-    ],
-)
-def test_gres(gpus: ModuleType, text: str, found: list[tuple[str, str, int, Any]]) -> None:
-    assert list(gpus.read_gres(text)) == found
-
-
-def test_hosts_and_times(gpus: ModuleType) -> None:
-    assert gpus.expand("gpu[01-03,7],login,r[1-2]n[9-10]x") == (
-        *("gpu01", "gpu02", "gpu03", "gpu7", "login"),
-        *("r1n9x", "r1n10x", "r2n9x", "r2n10x"),
-    )
-    assert gpus.expand("gpu[01-02,05") == ("gpu01", "gpu02", "gpu05")
-    times = [gpus.read_seconds(text) for text in ("1-02:03:04", "02:03", "1795817210", "UNLIMITED", "N/A", "")]
-    assert times == [93784, 123, 1795817210, None, None, None]
-
-
-def test_lists_that_squeue_cuts_lose_what_may_be_wrong(gpus: ModuleType) -> None:
+def test_lists_that_squeue_cuts_lose_what_may_be_wrong(gpus: SimpleNamespace) -> None:
     values = dict.fromkeys(gpus.JOB_FIELDS, "")
     values["Account"] = "(null)"  # without accounting
     values["NodeList"] = "gpux[" + ",".join(map(str, range(100, 140)))
@@ -352,8 +317,8 @@ def test_lists_that_squeue_cuts_lose_what_may_be_wrong(gpus: ModuleType) -> None
     fields = (values[name][:width].ljust(width) for name, width in gpus.JOB_FIELDS.items())
     (job,) = gpus.read_jobs("|".join(fields) + "|\n")
     assert job.account == ""
-    assert gpus.expand(job.hosts) == tuple(f"gpux{number}" for number in range(100, 123))
-    assert [gres[1:3] for gres in gpus.read_gres(job.tres)] == [(f"type-{n}", n) for n in range(10, 19)]
+    assert gpus.expand(job.hosts) == [f"gpux{number}" for number in range(100, 123)]
+    assert [gres[1:3] for gres in slurm_records.gres(job.tres)] == [(f"type-{n}", n) for n in range(10, 19)]
 
 
 def reasons() -> list[str]:
@@ -362,11 +327,11 @@ def reasons() -> list[str]:
 
 
 @pytest.mark.parametrize("reason", reasons())
-def test_every_reason_is_explained(gpus: ModuleType, reason: str) -> None:
+def test_every_reason_is_explained(gpus: SimpleNamespace, reason: str) -> None:
     assert (gpus.explain(reason) == reason) == (reason in UNEXPLAINED)
 
 
-def test_reasons_in_plain_words(gpus: ModuleType) -> None:
+def test_reasons_in_plain_words(gpus: SimpleNamespace) -> None:
     assert gpus.explain("AssocGrpGRES") == "a limit of its account is reached: GPUs and other GRES"
     assert gpus.explain("QOSMaxCpuMinutesPerJobLimit") == "a limit of its QOS is reached: minutes of CPUs"
     assert gpus.explain("ReqNodeNotAvail, UnavailableNodes:gpu06").startswith("nodes that it could use are down")
@@ -374,7 +339,7 @@ def test_reasons_in_plain_words(gpus: ModuleType) -> None:
     assert gpus.explain("launch failed requeued held") == "launch failed requeued held"
 
 
-def test_jobs_by_their_numbers(gpus: ModuleType) -> None:
+def test_jobs_by_their_numbers(gpus: SimpleNamespace) -> None:
     jobs = cluster(gpus, "24.11").jobs
     named = {
         wanted: [job.name for job in gpus.find_jobs(jobs, wanted)] for wanted in ("10", "10_7", "10_21", "16", "2")
@@ -388,20 +353,20 @@ def test_jobs_by_their_numbers(gpus: ModuleType) -> None:
     }
 
 
-def make_cluster(gpus: ModuleType, nodes: list[tuple[str, str, int, int]], jobs: list[Any]) -> Any:
+def make_cluster(gpus: SimpleNamespace, nodes: list[tuple[str, str, int, int]], jobs: list[Any]) -> Any:
     """A made-up cluster at time 0. nodes: name, type, GPUs, and how many of them are used."""
     lines = (
         f"NodeName={name} Gres=gpu:{kind}:{total} GresUsed=gpu:{kind}:{used} State=MIXED Partitions=main "
         for name, kind, total, used in nodes
     )
-    return gpus.Cluster(0, gpus.read_nodes("\n".join(lines)), jobs, {})
+    return gpus.GpuCluster(0, gpus.read_nodes("\n".join(lines)), jobs, {})
 
 
-def wait(gpus: ModuleType, **values: Any) -> Any:
+def wait(gpus: SimpleNamespace, **values: Any) -> Any:
     """A job that waits."""
     given = {"id": "1", "name": "1", "user": "alice", "partition": "main", "state": "PENDING", "reason": "Resources"}
     numbers = {"nodes": 1, "tasks": 1, "submitted": 0, "start": None, "left": None, "limit": 36000}
-    return gpus.Job(**(dict.fromkeys(gpus.Job._fields, "") | given | numbers | values))
+    return gpus.ShownJob(**(dict.fromkeys(gpus.ShownJob._fields, "") | given | numbers | values))
 
 
 @pytest.mark.parametrize(
@@ -416,7 +381,7 @@ def wait(gpus: ModuleType, **values: Any) -> Any:
         pytest.param("gres/shard:2", 1, [], id="shares"),
     ],
 )
-def test_what_may_start_sooner(gpus: ModuleType, per_node: str, nodes: int, sooner: list[Any]) -> None:
+def test_what_may_start_sooner(gpus: SimpleNamespace, per_node: str, nodes: int, sooner: list[Any]) -> None:
     """The next job is planned in an hour."""
     job = wait(gpus, per_node=per_node, nodes=nodes)
     next_job = wait(gpus, id="2", start=3600)
@@ -455,7 +420,7 @@ NAMED = "ReqNodeNotAvail, Reserved for maintenance"
         pytest.param({"reason": NAMED}, (-60, -10, "n2", "MAINT"), None, id="it-is-over"),
     ],
 )
-def test_a_maintenance_is_named(gpus: ModuleType, job: Any, reservation: Any, found: Any) -> None:
+def test_a_maintenance_is_named(gpus: SimpleNamespace, job: Any, reservation: Any, found: Any) -> None:
     now = 1_000_000
     start, end, hosts, flags = reservation
     text = MAINTENANCE.format("maint", now + start, now + end, hosts, flags)
@@ -465,7 +430,7 @@ def test_a_maintenance_is_named(gpus: ModuleType, job: Any, reservation: Any, fo
     )
 
 
-def test_what_people_read_of_a_maintenance(gpus: ModuleType) -> None:
+def test_what_people_read_of_a_maintenance(gpus: SimpleNamespace) -> None:
     job = wait(gpus, reason=NAMED, per_node="gres/gpu:h100:2", submitted=100)
     near = {"name": "maint", "start": 7230, "end": 9000, "time_limit": 7140}
     found = gpus.report_why(
@@ -494,7 +459,7 @@ def test_what_people_read_of_a_maintenance(gpus: ModuleType) -> None:
         ("MIXED+MAINTENANCE", 0),
     ],
 )
-def test_gpus_of_nodes_that_take_no_job_are_not_free(gpus: ModuleType, state: str, free: int) -> None:
+def test_gpus_of_nodes_that_take_no_job_are_not_free(gpus: SimpleNamespace, state: str, free: int) -> None:
     line = f"NodeName=n1 Gres=gpu:h100:3 GresUsed=gpu:h100:1 State={state} Partitions=main "
     (node,) = gpus.read_nodes(line)
     assert dict(gpus.measure_node(node)) == {("gpu", "h100"): (3, 1, free, 2 - free)}
@@ -514,10 +479,13 @@ def runner(stand_in: StandIn, tmp_path: Path) -> Callable[..., subprocess.Comple
         own += " *reservation) echo No reservations in the system;;"
         stand_in("scontrol", f'echo scontrol >>{tmp_path}/calls; case "$*" in {own} {others} *) exit 9;; esac')
         stand_in("squeue", f"echo squeue >>{tmp_path}/calls; test -z $SQUEUE_USERS && cat {answers}/jobs")
-        program = ROLES / "job_tools/files/gpus.py"
-        command = [sys.executable, str(program), *arguments]
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "80"} | environment
+            [sys.executable, "-I", "-", *arguments],
+            input=sent("programs.gpus"),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"COLUMNS": "80"} | environment,
         )
 
     return run
@@ -540,7 +508,7 @@ def test_answers_fit_a_terminal_and_control_none(
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-def test_long_names_are_cut(gpus: ModuleType, width: int) -> None:
+def test_long_names_are_cut(gpus: SimpleNamespace, width: int) -> None:
     long = "name-of-" * 20
     gpu = {"kind": "gpu", "type": long, "count": 123456, "nodes": [long] * 5, "indices": [*range(0, 99, 2)]}
     job = {"job": "12345678_1234", "user": long, "account": long, "since": 0, "left": 10**7, "gpus": [gpu]}
@@ -599,7 +567,7 @@ def test_what_cannot_be_answered(
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"gpus: {problem}\n")
 
 
-def test_slurm_does_not_answer(gpus: ModuleType, stand_in: StandIn) -> None:
+def test_slurm_does_not_answer(gpus: SimpleNamespace, stand_in: StandIn) -> None:
     def ask(command: list[str], seconds: float = 20) -> Any:
         return gpus.ask((command, str.split), (["true"], str), seconds=seconds)
 
@@ -609,7 +577,7 @@ def test_slurm_does_not_answer(gpus: ModuleType, stand_in: StandIn) -> None:
     stand_in("scontrol", "echo one >&2; echo 'slurm_load_node error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(gpus.SlurmError, match=r"^slurm_load_node error: Unable to contact slurm controller$"):
         ask(gpus.NODES)
-    with pytest.raises(gpus.SlurmError, match=r"^there-is-none: No such file or directory$"):
+    with pytest.raises(gpus.SlurmError, match=r"^there-is-none: command not found$"):
         ask(["there-is-none"])
     stand_in("scontrol", "echo 'slurm_load_node error: Access/permission denied' >&2; exit 1")
     assert ask(gpus.NODES) == [[], ""]
@@ -638,7 +606,7 @@ def make_large(size: int) -> tuple[str, str, str]:
     return "\n".join(node.replace("gpu02", f"node{n:04}") for n in range(size)), "\n".join(found), "\n".join(more)
 
 
-def test_work_grows_with_the_cluster_and_no_faster(gpus: ModuleType) -> None:
+def test_work_grows_with_the_cluster_and_no_faster(gpus: SimpleNamespace) -> None:
     """Calls of functions, which a busy machine does not change. 2,000 nodes and 10,000 jobs are 20 times the first."""
 
     def count_calls(size: int) -> int:

@@ -186,13 +186,13 @@ def test_the_doctor_takes_no_configuration_of_the_host(tmp_path: Path, monkeypat
 
 def ask_jobstats(load_program: Callable[[str], ModuleType]) -> None:
     """Ask sacct as jobstats does, which refuses the answer of the stand-in: it is none of sacct."""
-    jobstats = load_program("job_tools/files/jobstats.py")
-    with pytest.raises(jobstats.StatsError, match="an answer that is not understood"):
+    jobstats = load_program("jobstats")
+    with pytest.raises(jobstats.SlurmError, match="an answer that is not understood"):
         jobstats.ask("1")
 
 
 USERS: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
-    "gpus": (lambda program: program("job_tools/files/gpus.py").run(["squeue"], 9), ("SQUEUE_", "SCONTROL_")),
+    "gpus": (lambda program: program("gpus_command.gpu_answers").run(["squeue"], 9), ("SQUEUE_", "SCONTROL_")),
     "jobstats": (ask_jobstats, ("SACCT_",)),
     "notebook": (lambda program: program("notebook").output(["scancel"]), ("SQUEUE_", "SCANCEL_")),
 }

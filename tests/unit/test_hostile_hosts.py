@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.report_pages import report_page as page
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked
-from ansible_collections.gpucluster.slurm.roles.slurm_report.files.slurm_report import page
 from standing_hosts import GRES, HARDWARE, Hosts, honest
 
 SECRET = "what only the control host may read"

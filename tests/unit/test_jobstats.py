@@ -33,7 +33,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The program, at a place with a time of its own."""
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
-    yield load("job_tools/files/jobstats.py")
+    yield load("jobstats")
     monkeypatch.undo()
     time.tzset()
 
@@ -48,7 +48,7 @@ def _sacct(stand_in: StandIn, tmp_path: Path) -> Path:
 
 def test_what_a_job_used(jobstats: ModuleType, sacct: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sacct.write_text(JOB)
-    assert jobstats.main(["7"]) == 0
+    assert jobstats.answer(["7"]) == 0
     assert capsys.readouterr().out == (
         "Job      7\n"
         "State    COMPLETED (exit status 0)\n"
@@ -66,7 +66,7 @@ def test_settings_of_the_user_for_sacct_change_nothing(
 ) -> None:
     monkeypatch.setenv("SACCT_FORMAT", "jobid")
     sacct.write_text(JOB)
-    assert jobstats.main(["7"]) == 0
+    assert jobstats.answer(["7"]) == 0
     environment = (sacct.parent / "environment").read_text()
     assert "SACCT_FORMAT" not in environment
     assert "SLURM_TIME_FORMAT=%s\n" in environment
@@ -75,7 +75,7 @@ def test_settings_of_the_user_for_sacct_change_nothing(
 
 def test_json(jobstats: ModuleType, sacct: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sacct.write_text(JOB)
-    assert jobstats.main(["--json", "7"]) == 0
+    assert jobstats.answer(["--json", "7"]) == 0
     (job,) = json.loads(capsys.readouterr().out)
     assert job == {
         "job": "7",
@@ -148,21 +148,21 @@ def test_a_job_that_slurm_does_not_show(
     jobstats: ModuleType, sacct: Path, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sacct.write_text("")
-    assert jobstats.main(["9"]) == 1
+    assert jobstats.answer(["9"]) == 1
     assert capsys.readouterr().err == "jobstats: accounting has no job 9 that Slurm shows to you\n"
     stand_in("sacct", "echo Slurm accounting storage is disabled >&2; exit 1")
-    assert jobstats.main(["9"]) == 1
+    assert jobstats.answer(["9"]) == 1
     assert capsys.readouterr().err == "jobstats: Slurm accounting storage is disabled\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["x"], ["7", "8"], ["--user", "7"], ["7;id"]])
 def test_wrong_arguments(jobstats: ModuleType, sacct: Path, arguments: list[str]) -> None:
-    assert jobstats.main(arguments) == 2
+    assert jobstats.answer(arguments) == 2
     assert not sacct.exists()
 
 
 def test_help(jobstats: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    assert jobstats.main(["--help"]) == 0
+    assert jobstats.answer(["--help"]) == 0
     assert "usage: jobstats JOB" in capsys.readouterr().out
 
 

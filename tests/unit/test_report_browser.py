@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import report_data
-from ansible_collections.gpucluster.slurm.roles.slurm_report.files.slurm_report import page
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.report_pages import report_page as page
 from browser import Browser, find_program
 
 pytestmark = pytest.mark.once

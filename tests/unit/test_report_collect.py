@@ -23,13 +23,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import commands, drains, environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import sent
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import causes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.language import hostlist
-from hypothesis import given
-from hypothesis import strategies as st
 from programs import StandIn
-from report_programs import FILES, RELEASES, RESERVATIONS, config, jobs, program, put_commands
+from report_programs import RELEASES, RESERVATIONS, config, jobs, program, put_commands
 
 pytestmark = pytest.mark.once
 
@@ -58,7 +56,7 @@ def of_role(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 @pytest.fixture(name="collected")
 def with_stand_ins(report: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: StandIn) -> Collect:
     """A function that collects from the commands of a release."""
-    monkeypatch.setitem(report.ENVIRONMENT, "PATH", os.environ["PATH"])
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", os.environ["PATH"])
 
     def run(release: str, settings: Data | None = None, **texts: str) -> Data:
         put_commands(stand_in, tmp_path, release, texts)
@@ -367,31 +365,6 @@ def test_a_reason_makes_no_other_node(collected: Collect) -> None:
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-@given(
-    st.lists(st.from_regex(r"[a-z]{1,3}(-?[0-9]{1,3})?[a-z]?", fullmatch=True), min_size=1, max_size=20, unique=True)
-)
-def test_folded_names_are_the_same(names: list[str]) -> None:
-    assert sorted(hostlist.expand(program().fold(names))) == sorted(names)
-
-
-@pytest.mark.parametrize(
-    ("text", "gpus"),
-    [
-        ("gpu:h100:8(S:0-1)", {"h100": 8}),
-        ("gpu:2", {"": 2}),
-        ("gpu:a100:2,gpu:t4:2,shard:a100:8", {"a100": 2, "t4": 2}),
-        ("gpu:(null):0(IDX:N/A)", {"": 0}),
-        ("gpu:h100:2(IDX:0,3),mps:h100:0(IDX:N/A)", {"h100": 2}),
-        ("cpu=1,gres/gpu=4,gres/gpu:h100=4", {"": 4, "h100": 4}),
-        ("gres:gpu:h100:4", {"h100": 4}),
-        ("gpu:1g.10gb:7", {"1g.10gb": 7}),
-        ("(null)", {}),
-    ],
-)
-def test_gpus(text: str, gpus: dict[str, int]) -> None:
-    assert dict(program().read_gpus(text)) == gpus
-
-
 @pytest.mark.parametrize(
     ("alloc", "asked", "gpus"),
     [
@@ -406,14 +379,6 @@ def test_gpus(text: str, gpus: dict[str, int]) -> None:
 def test_gpus_of_a_job(alloc: str, asked: str, gpus: dict[str, int]) -> None:
     fields = dict.fromkeys(program().JOB_FIELDS, "N/A") | {"tres-alloc": alloc, "tres-per-node": asked}
     assert {row["type"]: row["count"] for row in program().gpus_of_job(fields)} == gpus
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("30:00", 1800), ("1-02:03:04", 93784), ("1:00:00", 3600), ("UNLIMITED", None), ("Partition_Limit", None)],
-)
-def test_time_limits(text: str, seconds: int | None) -> None:
-    assert program().read_limit(text) == seconds
 
 
 def test_long_ids_are_shortened() -> None:
@@ -449,7 +414,7 @@ def test_slurmctld_does_not_answer(stand_in: StandIn, report: ModuleType, tmp_pa
     stand_in("scontrol", f"echo '{error}' >&2; exit 1")
     stand_in("squeue", f"touch {tmp_path}/asked")
     data = report.collect({})
-    why = f"slurmctld does not answer: scontrol ended with 1: {error}"
+    why = f"slurmctld does not answer: scontrol: {error}"
     for part in (*report.OF_SLURMCTLD, "usage"):
         assert data[part] is None
         assert {"part": part, "why": why} in data["missing"]
@@ -476,8 +441,9 @@ def test_a_command_fails_or_hangs(
         stand_in(command, script)
     else:
         (tmp_path / "stand-ins" / command).unlink()
-    monkeypatch.setattr(report, "PATIENCE", 2)
-    monkeypatch.setitem(report.ENVIRONMENT, "PATH", f"{tmp_path}/stand-ins:/bin" if script else f"{tmp_path}/stand-ins")
+    monkeypatch.setattr(commands, "SECONDS", 2)
+    path = f"{tmp_path}/stand-ins:/bin" if script else f"{tmp_path}/stand-ins"
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", path)
     if not script:  # Slurm's own commands may be on this machine
         for name in ("sleep", "cat"):
             stand_in(name, f'exec /bin/{name} "$@"')
@@ -498,14 +464,6 @@ def test_an_answer_that_is_no_answer(collected: Collect) -> None:
     assert data["nodes"] is None
     assert data["drains"] is None
     assert "an answer was not understood: KeyError" in data["missing"][0]["why"]
-
-
-def test_all_commands_have_one_deadline(report: ModuleType) -> None:
-    commands = report.Commands(0.2)
-    with pytest.raises(report.CollectError, match="sleep gave no answer in 0 s"):
-        commands.run("sleep", "100")
-    with pytest.raises(report.CollectError, match="gave no answer"):
-        commands.run("sleep", "1")
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -617,11 +575,10 @@ def test_50000_jobs_take_seconds(collected: Collect) -> None:
 
 def test_it_runs_from_standard_input(tmp_path: Path, stand_in: StandIn) -> None:
     """As report.yml runs it on a controller."""
-    text = (
-        (FILES / "slurm_report/collect.py")
-        .read_text()
-        .replace('"PATH": "/usr/local/sbin', f'"PATH": "{tmp_path}/stand-ins:/usr/local/sbin')
-    )
+    path = '"PATH": "/usr/local/sbin'
+    text = sent("programs.report_collector")
+    assert path in text
+    text = text.replace(path, f'"PATH": "{tmp_path}/stand-ins:/usr/local/sbin')
     put_commands(stand_in, tmp_path, "24.11")
     settings = json.dumps({"causes": causes.reason_table()})
     command = ["/usr/bin/python3", "-I", "-", "--packed", "--settings", settings]
@@ -633,16 +590,13 @@ def test_it_runs_from_standard_input(tmp_path: Path, stand_in: StandIn) -> None:
 @pytest.fixture(name="command")
 def with_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """The command slurm-report, with pages that show the data as they are."""
-    module: ModuleType = program("__main__")
-    page = ModuleType("slurm_report.page")
+    module: ModuleType = program("slurm_report")
 
     def write_pages(data: Data, directory: Path) -> None:
         for name in ("index.html", "admin.html"):
             (directory / name).write_text(f"{name} {data['cluster']} {data['missing']}")
 
-    vars(page)["write_pages"] = write_pages
-    monkeypatch.setitem(sys.modules, "slurm_report.page", page)
-    monkeypatch.setattr(sys.modules["slurm_report"], "page", page, raising=False)
+    monkeypatch.setattr(module, "write_pages", write_pages)
     pages = tmp_path / "pages"
     (pages / "admin").mkdir(parents=True)
     monkeypatch.setattr(module, "PAGES", pages)
@@ -700,7 +654,7 @@ def test_pages(command: ModuleType, report: ModuleType, stand_in: StandIn, tmp_p
 @pytest.mark.parametrize("release", RELEASES)
 def test_from_answers_to_pages(collected: Collect, release: str, tmp_path: Path) -> None:
     """With the real pages."""
-    page = pytest.importorskip("slurm_report.page")
+    page = program("report_pages.report_page")
     rows = [{**row, "Name": "<b>two</b>\nlines"} for row in jobs(release)]
     page.write_pages(collected(release, squeue=json.dumps(rows)), tmp_path)
     for name in ("index.html", "admin.html"):

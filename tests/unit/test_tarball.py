@@ -65,12 +65,16 @@ def tracked() -> set[str]:
 
 
 def packages(kind: str) -> set[str]:
-    """The Python packages that plugins of a kind import, without the standard library and ansible-core."""
+    """The Python packages that plugins of a kind import, without the standard library, ansible-core and its Jinja2."""
     trees = [ast.parse(path.read_text()) for path in (ROOT / "plugins" / kind).rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
-    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"ansible", "ansible_collections"}
+    return (
+        {name.partition(".")[0] for name in names}
+        - sys.stdlib_module_names
+        - {"ansible", "ansible_collections", "jinja2"}
+    )
 
 
 @pytest.fixture(name="tarball", scope="module")

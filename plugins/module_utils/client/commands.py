@@ -63,6 +63,7 @@ def run(
     seconds: float = SECONDS,
     conf: str = "",
     environment: Mapping[str, str] | None = None,
+    own_group: bool = True,
 ) -> Answer:
     """Run a command in a process group of its own, which ends with it if it takes too long.
 
@@ -72,6 +73,7 @@ def run(
         seconds: the time after which it is killed.
         conf: path of a slurm.conf instead of the host's own.
         environment: further variables, or other values of the collection's own.
+        own_group: whether it has its own process group and session. A person ends those of the terminal with Ctrl-C.
     """
     try:
         # The module's run_command has no limit of time.
@@ -81,7 +83,7 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**own_environment(), **({"SLURM_CONF": conf} if conf else {}), **(environment or {})},
-            start_new_session=True,
+            start_new_session=own_group,
             encoding="utf-8",
             errors="replace",
         )
@@ -109,6 +111,7 @@ def end(process: subprocess.Popen[Any]) -> None:
     """
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # one without a group of its own
     with suppress(subprocess.TimeoutExpired):
         process.communicate(timeout=1)
 
@@ -130,5 +133,10 @@ class CommandsUntil:
         self._environment = environment
 
     def output(self, *command: str) -> str:
-        """The output of a command. Raises CommandError if it fails or does not end in time."""
-        return output(command, max(0.0, self._deadline - time.monotonic()), self._environment)
+        """The output of a command. Raises CommandError, in one line, if it fails or does not end in time."""
+        seconds = min(SECONDS, max(0.0, self._deadline - time.monotonic()))
+        answer = run(command, seconds=seconds, environment=self._environment)
+        if answer.status:
+            last_line = answer.message.rpartition("\n")[2]
+            raise CommandError(f"{command[0]}: {last_line[:300]}")
+        return answer.output

@@ -13,6 +13,8 @@ from .role_files import plain_file, program, role_file
 from .run_host import RunHost
 
 PROGRAMS = {
+    "/usr/local/bin/gpus": "programs.gpus",
+    "/usr/local/bin/jobstats": "programs.jobstats",
     "/usr/local/bin/notebook": "programs.notebook",
 }
 
@@ -26,8 +28,6 @@ def files(host: RunHost) -> list[dict[str, Any]]:
     with_keys = NVCRLOGIN if {"apptainer", "enroot"} & {*tools} else {}
     wanted: list[dict[str, Any]] = [
         *library("job-tools", {**PROGRAMS, **with_keys}),
-        _python_program("gpus"),
-        _python_program("jobstats"),
         plain_file("/etc/bash_completion.d/gpucluster-job-tools", role_file("job_tools", "completion.bash")),
         plain_file(
             "/etc/gpucluster-slurm/job-tools.conf", host.text("job_tools", "job-tools.conf.j2", config_dir=config_dir)
@@ -40,8 +40,3 @@ def files(host: RunHost) -> list[dict[str, Any]]:
             program("/usr/local/bin/srun.sh", role_file("job_tools", "srun.sh")),
         ]
     return wanted
-
-
-def _python_program(name: str) -> dict[str, str]:
-    """A command of the role in Python, which variables of its user, such as PYTHONPATH, do not change."""
-    return program(f"/usr/local/bin/{name}", "#!/usr/bin/python3 -I\n" + role_file("job_tools", f"{name}.py"))

@@ -25,6 +25,9 @@ PACKAGE = "gpucluster_slurm"
 _IMPORT = re.compile(r"^from (\.+)([\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 """An import that is executed when the module is loaded; those for types alone are indented."""
 
+_OTHERS = (".j2", ".css", ".js")
+"""Files that a package of `programs` reads, apart from modules."""
+
 _STARTER = """#!/usr/bin/python3 -IB
 {mark}
 import sys
@@ -60,6 +63,18 @@ sys.exit(main())
 """
 """A program as one text, for a host that keeps nothing of it."""
 
+_LOCAL = """import sys
+from types import ModuleType
+
+package = sys.modules["gpucluster_slurm"] = ModuleType("gpucluster_slurm")
+package.__path__ = [{modules!r}]
+
+from gpucluster_slurm.{module} import main
+
+sys.exit(main())
+"""
+"""A program that reads the modules of this collection where it is."""
+
 
 def _imported(path: str, text: str) -> Iterator[str]:
     """The modules that a module of module_utils imports, as paths below it."""
@@ -74,7 +89,10 @@ def _imported(path: str, text: str) -> Iterator[str]:
 
 @cache
 def sources(module: str) -> Mapping[str, str]:
-    """The texts of a module of `module_utils`, such as `programs.gpus`, and of all that it imports, by their paths."""
+    """The texts of a module of `module_utils`, such as `programs.gpus`, and of all that it imports, by their paths.
+
+    The templates of a package below `programs` belong to its modules.
+    """
     found: dict[str, str] = {}
     following = [f"{module.replace('.', '/')}.py"]
     while following:
@@ -82,6 +100,9 @@ def sources(module: str) -> Mapping[str, str]:
         if path not in found:
             found[path] = (MODULES / path).read_text(encoding="utf-8")
             following += _imported(path, found[path])
+    packages = {PurePosixPath(path).parent for path in found if path.startswith("programs/") and path.count("/") > 1}
+    others = [path for package in packages for path in (MODULES / package).iterdir() if path.suffix in _OTHERS]
+    found.update({path.relative_to(MODULES).as_posix(): path.read_text(encoding="utf-8") for path in others})
     return dict(sorted(found.items()))
 
 
@@ -111,5 +132,10 @@ def library(name: str, programs: Mapping[str, str], mark: str = MANAGED) -> list
 
 def sent(module: str) -> str:
     """A program with all that it imports as one text, which Python reads from its standard input or a file."""
-    texts = {f"{PACKAGE}/{path}": text for path, text in sources(module).items()}
+    texts = {f"{PACKAGE}/{path}": text for path, text in sources(module).items() if path.endswith(".py")}
     return _SENT.replace("{module}", module).replace("{sources}", repr(texts))
+
+
+def local(module: str) -> str:
+    """A program for the control host, as an argument of `python -c`."""
+    return _LOCAL.format(module=module, modules=str(MODULES))

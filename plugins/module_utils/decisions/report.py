@@ -20,11 +20,10 @@ from ..configuration.ports import PROMETHEUS
 from ..doctor.causes import reason_table
 from . import nginx
 from .cluster import profile
-from .packages import MANAGED
 from .paths import KEPT_DIR, SCRIPTS_DIR
 from .platform import has_package
 from .platforms import DISTRIBUTION_PACKAGES
-from .role_files import ROLES, stripped_file
+from .program_files import library, library_directory
 from .run_host import RunHost
 
 File = dict[str, Any]
@@ -35,7 +34,9 @@ TIMER = "slurm-report.timer"
 UNITS = "/etc/systemd/system"
 SETTINGS = "/etc/gpucluster-slurm/report.json"
 PROGRAM = "/usr/local/sbin/slurm-report"
-PACKAGE = f"{SCRIPTS_DIR}/slurm_report"
+LIBRARY = "slurm-report"
+OLD_PROGRAM = f"{SCRIPTS_DIR}/slurm_report"
+"""The directory of the program before it had a library."""
 STATE = f"{KEPT_DIR}/report"
 PAGES = f"{KEPT_DIR}/report-pages"
 ACCESS = "/etc/gpucluster-slurm/report"
@@ -170,42 +171,11 @@ def files(host: RunHost) -> list[File]:
     own = {"pages": PAGES, "state": STATE, "program": PROGRAM, "group": nginx.GROUP}
     others: list[File] = [
         {"path": f"{UNITS}/slurm-report.service", "content": host.text(ROLE, "service.j2", **own)},
-        *({"path": f"{PACKAGE}/{name}", "content": package_file(name)} for name in package_names()),
-        {"path": PROGRAM, "content": program(), "mode": "0755"},
+        *library(LIBRARY, {PROGRAM: "programs.slurm_report"}),
         {"path": SETTINGS, "content": json.dumps(known, indent=1, sort_keys=True) + "\n"},
     ]
     timer = {"path": f"{UNITS}/{TIMER}", "content": host.text(ROLE, "timer.j2", minutes=MINUTES)}
     return [timer, *({**file, "loaded": False} for file in others)]
-
-
-def package_names() -> list[str]:
-    """The files of the program's package."""
-    found = (ROLES / ROLE / "files/slurm_report").iterdir()
-    return sorted(path.name for path in found if path.suffix in (".py", ".j2", ".css", ".js"))
-
-
-def package_file(name: str) -> str:
-    """A file of the program's package as it is. Its directory is removed as a whole, so that it needs no mark."""
-    return stripped_file(ROLE, f"files/slurm_report/{name}") + "\n"
-
-
-def program() -> str:
-    """The command slurm-report."""
-    return "\n".join(
-        [
-            "#!/usr/bin/python3 -I",
-            MANAGED,
-            "import sys",
-            "",
-            "sys.dont_write_bytecode = True",
-            f"sys.path.insert(0, {SCRIPTS_DIR!r})",
-            "",
-            "from slurm_report.__main__ import main",
-            "",
-            "sys.exit(main())",
-            "",
-        ]
-    )
 
 
 def settings(host: RunHost, name: str) -> dict[str, Any]:
@@ -337,5 +307,5 @@ def removal(host: RunHost) -> PageRemoval:
         packages=[] if nginx.stays(host) else ["nginx"],
         secrets=[SETTINGS, *nginx.useless_records(host)],
         files=[f"{UNITS}/{TIMER}", f"{UNITS}/slurm-report.service", PROGRAM, FRONT_CONF],
-        directories=[ACCESS, PACKAGE, STATE, PAGES],
+        directories=[ACCESS, OLD_PROGRAM, library_directory(LIBRARY), STATE, PAGES],
     )

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..language.hostlist import fold
-from . import accept, comparison, kernel, preparation, report, slurmctld, stages, updates, upkeep
+from . import accept, comparison, kernel, preparation, program_files, report, slurmctld, stages, updates, upkeep
 from .cluster import backup_hosts, serving_controller
-from .role_files import stripped_file
 from .run_host import RunHost
 from .shared import digest
 
@@ -268,7 +267,12 @@ def serving(host: RunHost) -> str:
 
 def collector(_host: RunHost) -> str:
     """The program that is sent to the serving controller."""
-    return stripped_file(report.ROLE, "files/slurm_report/collect.py") + "\n"
+    return program_files.sent("programs.report_collector")
+
+
+def pages_program(_host: RunHost) -> str:
+    """The program that makes the pages on the control host."""
+    return program_files.local("programs.slurm_report")
 
 
 def settings(host: RunHost) -> str:

@@ -316,7 +316,7 @@ def test_the_removal_takes_everything(lab: Lab, site: Callable[..., Lab]) -> Non
     assert lab.command(HOST, f"ls {PAGES}").split() == ["admin", "index.html"]
     run(without)
     paths = f"{STATE} {PAGES} /etc/gpucluster-slurm/report* /usr/local/sbin/slurm-report /etc/nginx/conf.d/gpucluster-*"
-    paths += " /etc/systemd/system/slurm-report* /usr/local/lib/gpucluster-slurm/slurm_report"
+    paths += " /etc/systemd/system/slurm-report* /usr/local/lib/gpucluster-slurm/library/slurm-report"
     assert lab.command(HOST, f"sh -c 'ls -d {paths} 2>/dev/null || true'") == ""
     assert lab.command(HOST, "sh -c 'systemctl list-units --all --no-legend \"slurm-report*\"'") == ""
     states = lab.command(HOST, "dpkg-query --show --showformat='${db:Status-Status}\\n' nginx || true")

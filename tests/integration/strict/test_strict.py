@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import ROOT, Lab
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import sent
+from lab import Lab
 from reach import found_ways, open_ways, ways_of_monitoring
 
 CONTROLLER, LOGIN, NODES = "st-ctl", "st-login", ("st-node1", "st-node2")
@@ -100,7 +101,7 @@ def test_users_see_their_own_jobs_and_no_others(lab: Lab) -> None:
 
 def test_gpus_of_jobs_that_slurm_hides_are_counted_and_not_named(lab: Lab) -> None:
     """The program comes with the job tools, which this cluster does not have."""
-    lab.script(LOGIN, "install -m 644 /dev/stdin /opt/gpus.py", (ROOT / "roles/job_tools/files/gpus.py").read_bytes())
+    lab.script(LOGIN, "install -m 644 /dev/stdin /opt/gpus.py", sent("programs.gpus").encode())
     job = as_alice(lab, 'sbatch --parsable --gres=gpu:1 --output=/dev/null --wrap "sleep 120"')
     try:
         lab.wait_for(CONTROLLER, f"squeue --noheader --jobs={job} --format=%T", "RUNNING", 60)

@@ -58,6 +58,13 @@ def test_a_command_that_hangs_is_ended(stand_in: StandIn) -> None:
     assert time.monotonic() - start < 30
 
 
+def test_a_command_of_the_group_of_its_caller_is_ended(stand_in: StandIn) -> None:
+    stand_in("squeue", "exec sleep 60")
+    start = time.monotonic()
+    assert run(["squeue"], seconds=0.2, own_group=False).status == 124
+    assert time.monotonic() - start < 30
+
+
 def test_the_children_of_a_command_that_hangs_are_ended(stand_in: StandIn, tmp_path: Path) -> None:
     """A child that holds the output would be waited for, and would outlive the run."""
     stand_in("scontrol", f"(sleep 60; echo late >{tmp_path}/late) & echo $! >{tmp_path}/child; wait")
@@ -73,6 +80,9 @@ def test_commands_until_one_deadline(stand_in: StandIn) -> None:
     stand_in("sacct", "sleep 60")
     commands = CommandsUntil(1.5)
     assert commands.output("sinfo") == "idle\n"
+    stand_in("sreport", "echo 'sreport: error: one' >&2; echo 'sreport: fatal: two' >&2; exit 1")
+    with pytest.raises(CommandError, match=r"^sreport: sreport: fatal: two$"):
+        commands.output("sreport", "cluster")
     with pytest.raises(CommandError, match=r"^sacct: no answer in "):
         commands.output("sacct")
     with pytest.raises(CommandError, match=r"^sinfo: no answer in 0 s$"):

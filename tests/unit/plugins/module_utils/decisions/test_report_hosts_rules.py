@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,6 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import report, report_hosts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF, KEPT_LIST
 from plain_host import PlainHost, cluster
-from programs import ROLES
 from report_programs import program
 
 KEY = "/cluster/secrets/x/munge.key"
@@ -226,9 +227,13 @@ def test_the_controller_that_serves_is_asked() -> None:
     assert json.loads(report_hosts.settings(strict["n1"]))["job_user"] == "slurm-check"
 
 
-def test_the_program_is_the_file_of_the_role() -> None:
-    text = (ROLES / "slurm_report/files/slurm_report/collect.py").read_text()
-    assert report_hosts.collector(run()["head"]) == text
+def test_the_pages_are_made_by_the_modules_of_the_collection(tmp_path: Path) -> None:
+    program_text = report_hosts.pages_program(run()["n1"])
+    command = [sys.executable, "-Bc", program_text, "pages", "--data=-", f"--output={tmp_path}"]
+    text = report_hosts.collected(run()["n1"], TIME)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["nodes"] is None
+    assert (tmp_path / "admin.html").stat().st_mode & 0o777 == 0o600
 
 
 def test_without_an_answer_the_page_says_why() -> None:

@@ -16,9 +16,14 @@ from typing import Any
 
 import jinja2
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nginx, preflight, preparation, report
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+    nginx,
+    preflight,
+    preparation,
+    program_files,
+    report,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.stages import STAGES
 from certificates import pair, write_pair
 from plain_host import GROUPS, ROLES, PlainHost, cluster
@@ -135,8 +140,6 @@ def test_the_timer_has_the_program_and_the_words_of_doctor() -> None:
     assert {
         "/etc/systemd/system/slurm-report.timer",
         "/etc/systemd/system/slurm-report.service",
-        "/usr/local/lib/gpucluster-slurm/slurm_report/collect.py",
-        "/usr/local/lib/gpucluster-slurm/slurm_report/__main__.py",
         "/usr/local/sbin/slurm-report",
         "/etc/gpucluster-slurm/report.json",
     } <= {*found}
@@ -147,10 +150,19 @@ def test_the_timer_has_the_program_and_the_words_of_doctor() -> None:
 
 @pytest.mark.once
 def test_the_program_runs(tmp_path: Path) -> None:
-    text = report.program().replace(SCRIPTS_DIR, str(ROLES / "slurm_report/files"))
-    (tmp_path / "slurm-report").write_text(text)
-    command = [sys.executable, "-I", str(tmp_path / "slurm-report"), "pages", "--data", "/missing", "--output", "/"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """With the files that the timer has, its templates as well."""
+    files = program_files.library(report.LIBRARY, {report.PROGRAM: "programs.slurm_report"})
+    for file in files:
+        path = Path(f"{tmp_path}{file['path']}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file["content"].replace('path.insert(0, "', f'path.insert(0, "{tmp_path}'))
+    kinds = {Path(file["path"]).suffix for file in files if "/report_pages/" in file["path"]}
+    assert kinds == {".py", ".j2", ".js", ".css"}
+    (tmp_path / "data").write_text('{"version": 1, "made": "2026-11-27T10:00:00+01:00"}')
+    command = [sys.executable, "-I", f"{tmp_path}{report.PROGRAM}", "pages", "--output", str(tmp_path), "--data"]
+    subprocess.run([*command, str(tmp_path / "data")], check=True)
+    assert "<html" in (tmp_path / "index.html").read_text()
+    done = subprocess.run([*command, "/missing"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         1,
         "slurm-report: /missing: [Errno 2] No such file or directory: '/missing'\n",

@@ -11,8 +11,9 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from .reasons import explain
-from .texts import (
+from ...client.slurm_records import WAITING
+from ...language.job_reasons import NOT_PLANNED, explain
+from .report_texts import (
     NO_TIME,
     NOTHING,
     SENTENCE,
@@ -40,10 +41,6 @@ PEOPLE = 100
 OF_USER, OF_USERS = 20, 2000
 """Jobs that are listed for each user, and for all together."""
 
-NOT_PLANNED = 180 * 86400
-"""Seconds after which a start is not expected: Slurm takes a job without a time limit to end in a year."""
-
-WAITING = {"PENDING", "REQUEUE_HOLD", "REQUEUED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 ENDED = {
     "BOOT_FAIL",
     "CANCELLED",
@@ -79,7 +76,7 @@ class GpuShare(NamedTuple):
         return " ".join(filter(None, (str(self.total), self.type, kind)))
 
 
-class Job(NamedTuple):
+class QueueJob(NamedTuple):
     """A line of squeue. tasks: how many jobs it stands for. gpus and shares are those of one of them."""
 
     id: str
@@ -147,7 +144,7 @@ class Job(NamedTuple):
         return "" if found == self.reason else found
 
 
-def read_job(record: Mapping[str, Any], now: Time = NO_TIME) -> Job | None:
+def read_job(record: Mapping[str, Any], now: Time = NO_TIME) -> QueueJob | None:
     """A job of the data; None if it has ended."""
     state = text_of(record, "state").split("+")[0].split(" ")[0].upper()
     if state in ENDED:
@@ -155,7 +152,7 @@ def read_job(record: Mapping[str, Any], now: Time = NO_TIME) -> Job | None:
     reason, expected = text_of(record, "reason", SENTENCE), time_of(record, "expected_start")
     if now.seconds and expected.seconds > now.seconds + NOT_PLANNED and reason != "BeginTime":
         expected = NO_TIME
-    return Job(
+    return QueueJob(
         id=text_of(record, "id", 40),
         tasks=max(1, count_of(record, "array_tasks")),
         user=text_of(record, "user"),
@@ -191,7 +188,7 @@ class Share(NamedTuple):
     gpus_wanted: int = 0
 
 
-class Reason(NamedTuple):
+class WaitReason(NamedTuple):
     """Why jobs wait: Slurm's word, plain words, how many jobs, the GPUs that they want."""
 
     word: str
@@ -207,7 +204,7 @@ class Own(NamedTuple):
     running: int
     suspended: int
     waiting: int
-    jobs: Sequence[Job]
+    jobs: Sequence[QueueJob]
     note: str
 
 
@@ -218,11 +215,11 @@ class Queue(NamedTuple):
     suspended: int
     waiting: int
     gpus_wanted: int
-    listed_running: Sequence[Job]
-    listed_waiting: Sequence[Job]
+    listed_running: Sequence[QueueJob]
+    listed_waiting: Sequence[QueueJob]
     running_note: str
     waiting_note: str
-    reasons: Sequence[Reason]
+    reasons: Sequence[WaitReason]
     reasons_note: str
     users: Sequence[Share]
     users_note: str
@@ -236,7 +233,7 @@ def rest_of(count: int, shown: int, one: str, more: str = "") -> str:
     return f"and {plural(count - shown, one, more)} more" if count > shown else ""
 
 
-def _shares(jobs: Iterable[Job], name_of: Callable[[Job], str]) -> list[Share]:
+def _shares(jobs: Iterable[QueueJob], name_of: Callable[[QueueJob], str]) -> list[Share]:
     """What each user or account has, from the one with the most GPUs and CPUs."""
     counts: dict[str, list[int]] = {}
     for job in jobs:
@@ -264,7 +261,7 @@ def _shares_note(shares: Sequence[Share], what: str) -> str:
     return f"{rest_of(len(shares), PEOPLE, what)}, with {number(running)} running and {number(waiting)} waiting jobs"
 
 
-def _reasons(jobs: Iterable[Job]) -> list[Reason]:
+def _reasons(jobs: Iterable[QueueJob]) -> list[WaitReason]:
     """Why jobs wait, from the most frequent reason. Words after the first are names of nodes."""
     counts: Counter[str] = Counter()
     gpus: Counter[str] = Counter()
@@ -272,13 +269,13 @@ def _reasons(jobs: Iterable[Job]) -> list[Reason]:
         word = job.reason.split(",")[0].split(" ")[0] or "None"
         counts[word] += job.tasks
         gpus[word] += job.tasks * job.gpu_count
-    found = [Reason(short(word, 64), explain(word), count, gpus[word]) for word, count in counts.items()]
+    found = [WaitReason(short(word, 64), explain(word), count, gpus[word]) for word, count in counts.items()]
     return sorted(found, key=lambda reason: (-reason.jobs, reason.word))
 
 
-def _own(jobs: Iterable[Job]) -> list[Own]:
+def _own(jobs: Iterable[QueueJob]) -> list[Own]:
     """The jobs of each user, by name: those that have nodes, then those that wait."""
-    by_user: dict[str, list[Job]] = {}
+    by_user: dict[str, list[QueueJob]] = {}
     for job in jobs:
         if job.user:
             by_user.setdefault(job.user, []).append(job)
@@ -296,7 +293,7 @@ def _own(jobs: Iterable[Job]) -> list[Own]:
     ]
 
 
-def queue_of(jobs: Sequence[Job]) -> Queue:
+def queue_of(jobs: Sequence[QueueJob]) -> Queue:
     """The queue of all jobs."""
     running = sorted(
         (job for job in jobs if not job.waits), key=lambda job: (-job.gpu_count, -job.cpus, job.start.seconds)
@@ -330,7 +327,7 @@ USERS_OF_NODE = 6
 JOBS_OF_USER = 4
 
 
-class Use(NamedTuple):
+class NodeUse(NamedTuple):
     """What a user has on a node."""
 
     user: str
@@ -338,7 +335,7 @@ class Use(NamedTuple):
     gpus: int
 
 
-def uses_of_nodes(jobs: Iterable[Job], known: Iterable[str]) -> dict[str, list[Use]]:
+def uses_of_nodes(jobs: Iterable[QueueJob], known: Iterable[str]) -> dict[str, list[NodeUse]]:
     """Who uses which node, the user of the most GPUs first.
 
     A job's GPUs are shared out evenly to its nodes, since the data have only their sum.
@@ -347,7 +344,7 @@ def uses_of_nodes(jobs: Iterable[Job], known: Iterable[str]) -> dict[str, list[U
     for job in jobs:
         if job.waits or not job.nodes:
             continue
-        names = list(expand(job.nodes))
+        names = expand(job.nodes)
         gpus = job.gpu_count // max(1, len(names))
         for name in names:
             if name in found:
@@ -356,13 +353,13 @@ def uses_of_nodes(jobs: Iterable[Job], known: Iterable[str]) -> dict[str, list[U
                 use[1] += gpus
     return {
         name: sorted(
-            (Use(user, ids, gpus) for user, (ids, gpus) in users.items()), key=lambda use: (-use.gpus, use.user)
+            (NodeUse(user, ids, gpus) for user, (ids, gpus) in users.items()), key=lambda use: (-use.gpus, use.user)
         )
         for name, users in found.items()
     }
 
 
-def use_lines(uses: Sequence[Use]) -> list[str]:
+def use_lines(uses: Sequence[NodeUse]) -> list[str]:
     """Who uses a node, in words: `alice: 4 GPUs, jobs 12, 13`."""
     lines = []
     for use in uses[:USERS_OF_NODE]:

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .jobs import rest_of
-from .texts import (
+from .queue_tables import rest_of
+from .report_texts import (
     NO_TIME,
     SENTENCE,
     Time,
@@ -45,7 +45,7 @@ def names_of(record: Mapping[str, Any], key: str) -> str:
 
 def size_of(record: Mapping[str, Any], key: str) -> int:
     """How many names a hostlist has."""
-    return sum(1 for _name in expand(hostlist_of(record, key)))
+    return len(expand(hostlist_of(record, key)))
 
 
 class Drain(NamedTuple):
@@ -101,19 +101,19 @@ def drains_of(data: Mapping[str, Any], now: Time) -> list[Drain]:
     return sorted(found, key=lambda drain: (-drain.since.seconds, drain.nodes))
 
 
-class Difference(NamedTuple):
+class HostDifference(NamedTuple):
     """What differs on a host."""
 
     what: str
     text: str
 
 
-class Host(NamedTuple):
+class DriftHost(NamedTuple):
     """A host that differs, or was not reached."""
 
     name: str
     reached: bool
-    differences: Sequence[Difference]
+    differences: Sequence[HostDifference]
     note: str
 
 
@@ -126,7 +126,7 @@ class Drift(NamedTuple):
     differ: int
     unreached: int
     kinds: Sequence[tuple[str, int]]
-    hosts: Sequence[Host]
+    hosts: Sequence[DriftHost]
     note: str
 
 
@@ -138,12 +138,12 @@ def drift_of(data: Mapping[str, Any], now: Time) -> Drift | None:
     checked, hosts, kinds = time_of(record, "checked"), [], Counter[str]()
     for host in records_of(record, "hosts"):
         found = [
-            Difference(text_of(some, "what"), text_of(some, "text", SENTENCE))
+            HostDifference(text_of(some, "what"), text_of(some, "text", SENTENCE))
             for some in records_of(host, "differences")
         ]
         kinds.update({some.what for some in found})
         note = rest_of(len(found), OF_HOST, "difference")
-        hosts.append(Host(text_of(host, "name"), bool(host.get("reached")), found[:OF_HOST], note))
+        hosts.append(DriftHost(text_of(host, "name"), bool(host.get("reached")), found[:OF_HOST], note))
     bad = sorted((host for host in hosts if host.differences or not host.reached), key=lambda host: host.reached)
     return Drift(
         checked,
@@ -166,7 +166,7 @@ class Version(NamedTuple):
     total: int
 
 
-class Update(NamedTuple):
+class PendingUpdate(NamedTuple):
     """A pending update. security: yes, no or unknown."""
 
     what: str
@@ -198,10 +198,10 @@ def _security(value: Any) -> str:
     return value if value in ("yes", "no") else "unknown"
 
 
-def updates_of(data: Mapping[str, Any]) -> list[Update]:
+def updates_of(data: Mapping[str, Any]) -> list[PendingUpdate]:
     """Pending updates, those for security first."""
     found = [
-        Update(
+        PendingUpdate(
             text_of(record, "what"),
             _security(record.get("security")),
             bool(record.get("held")),
@@ -339,7 +339,7 @@ def gaps_of(data: Mapping[str, Any]) -> list[Gap]:
 # -- A word on each ---------------------------------------------------------------------------------------------------
 
 
-class Check(NamedTuple):
+class PageCheck(NamedTuple):
     """What an administrator has to do about a subject. state: `good`, `warn`, `bad` or `unknown`.
 
     since: the time whose age is in the text, which the script of the page keeps true.
@@ -353,15 +353,15 @@ class Check(NamedTuple):
     age: str = ""
 
 
-def _judged(title: str, wrong: str, good: str, link: str, state: str = "bad") -> Check:
+def _judged(title: str, wrong: str, good: str, link: str, state: str = "bad") -> PageCheck:
     """A check with its fault, or else its good result."""
-    return Check(title, state if wrong else "good", wrong or good, link)
+    return PageCheck(title, state if wrong else "good", wrong or good, link)
 
 
-def drift_check(drift: Drift | None) -> Check:
+def drift_check(drift: Drift | None) -> PageCheck:
     """About the hosts."""
     if not drift:
-        return Check("Drift", "unknown", "not checked", "hosts")
+        return PageCheck("Drift", "unknown", "not checked", "hosts")
     parts = [
         f"{plural(drift.differ, 'host')} of {drift.total} differ" if drift.differ else "",
         f"{plural(drift.unreached, 'host')} not reached" if drift.unreached else "",
@@ -371,28 +371,28 @@ def drift_check(drift: Drift | None) -> Check:
     )
 
 
-def updates_check(updates: Sequence[Update], missing: bool) -> Check:
+def updates_check(updates: Sequence[PendingUpdate], missing: bool) -> PageCheck:
     """About updates for security. missing: whether nobody could ask for updates."""
     security = sum(1 for update in updates if update.security == "yes")
     if missing and not security:
-        return Check("Security updates", "unknown", "not known", "versions")
+        return PageCheck("Security updates", "unknown", "not known", "versions")
     return _judged("Security updates", f"{security} pending" if security else "", "none pending", "versions", "warn")
 
 
-def validation_check(validation: Validation | None) -> Check:
+def validation_check(validation: Validation | None) -> PageCheck:
     """About the last validation."""
     if not validation:
-        return Check("Validation", "unknown", "no run is known", "validation")
+        return PageCheck("Validation", "unknown", "no run is known", "validation")
     ago = f"{validation.age} ago"
     failed = f"{plural(validation.failed, 'job')} failed" if validation.failed else "failed"
     found = _judged("Validation", "" if validation.ok else f"{failed} {ago}", f"passed {ago}", "validation")
     return found._replace(since=validation.finished, age=validation.age)
 
 
-def backup_check(backups: Sequence[Backup]) -> Check:
+def backup_check(backups: Sequence[Backup]) -> PageCheck:
     """About backups: the oldest good one decides how old they are."""
     if not backups:
-        return Check("Backup", "unknown", "none is known", "backup")
+        return PageCheck("Backup", "unknown", "none is known", "backup")
     bad = [backup.host for backup in backups if not backup.ok]
     times = sorted((backup for backup in backups if backup.finished.iso), key=lambda backup: backup.finished.seconds)
     found = _judged(
@@ -439,10 +439,10 @@ def alerts_of(data: Mapping[str, Any], now: Time) -> list[Alert]:
     return sorted(found, key=lambda alert: (alert.severity != "page", alert.severity, alert.name))
 
 
-def alerts_check(alerts: Sequence[Alert], missing: bool) -> Check:
+def alerts_check(alerts: Sequence[Alert], missing: bool) -> PageCheck:
     """About alerts that fire."""
     if missing:
-        return Check("Alerts", "unknown", "not known", "alerts")
+        return PageCheck("Alerts", "unknown", "not known", "alerts")
     total = sum(alert.total for alert in alerts)
     state = "bad" if any(alert.severity == "page" for alert in alerts) else "warn"
     return _judged("Alerts", f"{total} firing" if total else "", "none firing", "alerts", state)

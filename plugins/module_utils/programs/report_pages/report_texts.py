@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
+
+from ...language import hostlist
 
 NAME = 64
 """Characters of a name that are shown."""
@@ -21,7 +23,7 @@ SENTENCE = 400
 """Characters of a comment, a reason or a message that are shown."""
 
 LONGEST = 200_000
-"""Characters of a hostlist: MOST_HOSTS names of a usual length are folded to less."""
+"""Characters of a hostlist: 64 Ki names of a usual length are folded to less."""
 
 MARKS = 2
 """Accents of one character; more of them would cover the lines above and below."""
@@ -185,68 +187,22 @@ def age(since: Time, now: Time) -> str:
 
 # -- Hostlists -------------------------------------------------------------------------------------------------------
 
-MOST_HOSTS = 64 * 1024
-"""A cluster has no more (`MAX_SLURM_NODES` in `slurm/slurm.h`)."""
 
-_TERM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
-_BRACKETS = re.compile(r"\[([0-9,-]*)\]")
-_NUMBERED = re.compile(r"(.*?)([0-9]{1,9})", re.DOTALL)
-
-
-def _numbers(ranges: str) -> Iterator[str]:
-    """The numbers of `01-03,7`, each as wide as the start of its range."""
-    for part in ranges.split(","):
-        first, _dash, last = part.partition("-")
-        if first.isdecimal() and (last or first).isdecimal() and len(first + last) < 20:
-            for value in range(int(first), min(int(last or first), int(first) + MOST_HOSTS) + 1):
-                yield f"{value:0{len(first)}d}"
-
-
-def _names(term: str) -> Iterator[str]:
-    """The names of a term such as `r[1-2]c[01-04]`."""
-    found = _BRACKETS.search(term)
-    if not found:
-        yield term
-        return
-    for value in _numbers(found[1]):
-        yield from _names(term[: found.start()] + value + term[found.end() :])
-
-
-def expand(hostlist: str) -> Iterator[str]:
-    """The names of a hostlist as Slurm writes it, at most MOST_HOSTS."""
-    left = MOST_HOSTS
-    for term in _TERM.findall(hostlist):
-        for name in _names(term):
-            if left == 0:
-                return
-            left -= 1
-            yield name
+def expand(text: str) -> list[str]:
+    """The names of a hostlist; a text that is none is one name."""
+    try:
+        return hostlist.expand(text)
+    except ValueError:
+        return [short(text, NAME)]
 
 
 def fold(names: Iterable[str]) -> str:
-    """Names as a hostlist, sorted; as in Slurm, only the last number of a name is folded."""
-    groups: dict[tuple[str, int], list[int]] = {}
-    terms = []
-    for name in names:
-        found = _NUMBERED.fullmatch(name)
-        if found:
-            groups.setdefault((found[1], len(found[2])), []).append(int(found[2]))
-        else:
-            terms.append(name)
-    terms += [prefix + _ranges(sorted(values), width) for (prefix, width), values in groups.items()]
-    return ",".join(sorted(terms))
-
-
-def _ranges(values: list[int], width: int) -> str:
-    """Sorted numbers as `07` or `[01-03,07]`."""
-    parts: list[list[int]] = []
-    for value in values:
-        if parts and value == parts[-1][1] + 1:
-            parts[-1][1] = value
-        else:
-            parts.append([value, value])
-    texts = [f"{first:0{width}d}" + (f"-{last:0{width}d}" if last > first else "") for first, last in parts]
-    return texts[0] if len(parts) == 1 and "-" not in texts[0] else f"[{','.join(texts)}]"
+    """Names as a hostlist, sorted. Names that no host can have are listed as they are."""
+    given = sorted(names, key=natural)
+    try:
+        return hostlist.fold(given)
+    except ValueError:
+        return ",".join(given)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

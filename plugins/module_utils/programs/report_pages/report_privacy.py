@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .texts import records_of, text_of
+from .report_texts import records_of, text_of
 
 Record = Mapping[str, Any]
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from .jobs import rest_of
 from .plots import Plot, Value, plot
-from .texts import Time, hours, number_of, records_of, text_of, time_of
+from .queue_tables import rest_of
+from .report_texts import Time, hours, number_of, records_of, text_of, time_of
 
 LISTED = 300
 """Rows of a table."""
@@ -20,7 +20,7 @@ DAYS = 100
 """Most bars of a plot."""
 
 
-class Row(NamedTuple):
+class UsageRow(NamedTuple):
     """What an account or a user has used. A value that is not known is None."""
 
     account: str
@@ -45,16 +45,16 @@ class Day(NamedTuple):
     idle: float | None
 
 
-class Usage(NamedTuple):
+class UsageTables(NamedTuple):
     """The use as the page shows it. The totals are those of the days."""
 
     since: Time
     until: Time
     days: Sequence[Day]
     plots: Sequence[Plot]
-    users: Sequence[Row]
+    users: Sequence[UsageRow]
     users_note: str
-    accounts: Sequence[Row]
+    accounts: Sequence[UsageRow]
     accounts_note: str
     cpu: float
     gpu: float
@@ -65,9 +65,9 @@ class Usage(NamedTuple):
     has_fairshare: bool
 
 
-def _row(record: Mapping[str, Any]) -> Row:
+def _row(record: Mapping[str, Any]) -> UsageRow:
     """A row of the data."""
-    return Row(
+    return UsageRow(
         text_of(record, "account"),
         text_of(record, "user"),
         number_of(record, "cpu_hours") or 0,
@@ -83,9 +83,9 @@ def total(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _summed(rows: Iterable[Row], key: Callable[[Row], Row]) -> list[Row]:
+def _summed(rows: Iterable[UsageRow], key: Callable[[UsageRow], UsageRow]) -> list[UsageRow]:
     """Rows with the same key as one, from the largest use."""
-    groups: dict[Row, list[Row]] = {}
+    groups: dict[UsageRow, list[UsageRow]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     found = [
@@ -115,17 +115,17 @@ def _label(day: Day, what: str) -> str:
     return f"{day.day}: {hours(day.gpu)} GPU hours{idle}"
 
 
-def usage_of(record: Mapping[str, Any]) -> Usage:
+def usage_of(record: Mapping[str, Any]) -> UsageTables:
     """The use of the data."""
     rows = [_row(row) for row in records_of(record, "users")]
     days = sorted((_day(day) for day in records_of(record, "days")[-DAYS:]), key=attrgetter("day"))
     users = _summed((row for row in rows if row.user), lambda row: row._replace(cpu=0, gpu=0, idle=None))
-    accounts = _summed((row for row in rows if row.account), lambda row: Row(row.account, "", 0, 0, None, None))
+    accounts = _summed((row for row in rows if row.account), lambda row: UsageRow(row.account, "", 0, 0, None, None))
     plots = [
         plot("GPU hours each day", [Value(day.day, day.gpu, day.idle, _label(day, "GPU")) for day in days]),
         plot("CPU hours each day", [Value(day.day, day.cpu, None, _label(day, "CPU")) for day in days]),
     ]
-    return Usage(
+    return UsageTables(
         since=time_of(record, "since"),
         until=time_of(record, "until"),
         days=days,

@@ -12,34 +12,33 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
-from markupsafe import Markup
 
-from . import texts
-from .acceptance import Acceptance, acceptance_check, acceptance_of
-from .jobs import Queue, queue_of, read_job, rest_of, uses_of_nodes
-from .nodes import LEVELS, Grid, ends_of_types, grid_of, read_node, reasons_of_nodes
+from ...host.replacing import replace
+from . import report_texts as texts
+from .acceptance_table import Acceptance, acceptance_check, acceptance_of
+from .node_tables import LEVELS, Grid, ends_of_types, grid_of, read_node, reasons_of_nodes
 from .plots import HEIGHT, HIGH, WIDE
-from .privacy import Private, for_everybody, private
-from .texts import Time, number_of, records_of, text_of, time_of
-from .upkeep import (
+from .queue_tables import Queue, queue_of, read_job, rest_of, uses_of_nodes
+from .report_privacy import Private, for_everybody, private
+from .report_texts import Time, number_of, records_of, text_of, time_of
+from .upkeep_tables import (
     ALERTS,
     Alert,
     Backup,
-    Check,
     Controller,
     Drain,
     Drift,
     Gap,
     Link,
     Maintenance,
-    Update,
+    PageCheck,
+    PendingUpdate,
     Validation,
     Version,
     alerts_check,
@@ -59,7 +58,7 @@ from .upkeep import (
     validation_of,
     versions_of,
 )
-from .usage import Usage, usage_of
+from .usage_tables import UsageTables, usage_of
 
 HERE = Path(__file__).parent
 
@@ -92,15 +91,15 @@ class Page(NamedTuple):
     missing_parts: frozenset[str]
     maintenance: Sequence[Maintenance]
     controllers: Sequence[Controller]
-    checks: Sequence[Check]
+    checks: Sequence[PageCheck]
     nodes: Grid
     queue: Queue
     drains: Sequence[Drain]
     drains_note: str
-    usage: Usage | None
+    usage: UsageTables | None
     drift: Drift | None
     versions: Sequence[Version]
-    updates: Sequence[Update]
+    updates: Sequence[PendingUpdate]
     acceptance: Acceptance | None
     validation: Validation | None
     backups: Sequence[Backup]
@@ -192,8 +191,8 @@ def render(page: Page) -> str:
     template, style, script = _template()
     return template.render(
         page=page,
-        style=Markup(style),
-        script=Markup(script),
+        style=style,
+        script=script,
         style_hash=_hash(style),
         script_hash=_hash(script),
         levels=LEVELS,
@@ -204,26 +203,13 @@ def render(page: Page) -> str:
     )
 
 
-def _write(path: Path, text: str, mode: int) -> None:
-    """Replace a file; a reader sees the old one or the new one. Its group is that of the directory's setgid bit."""
-    new = path.with_name(f".{path.name}.new")
-    if os.path.lexists(new):
-        os.unlink(new)
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with os.fdopen(file, "w", encoding="utf-8") as stream:
-            os.fchmod(stream.fileno(), mode)
-            stream.write(text)
-        os.replace(new, path)
-    except BaseException:
-        os.unlink(new)
-        raise
-
-
 def write_pages(data: Mapping[str, Any], directory: Path) -> None:
     """Write index.html for everybody (mode 0644) and admin.html for administrators (mode 0640).
 
     data: as docs/design/report.md has it. OSError: a file cannot be written; the old one stays.
     """
-    _write(directory / "index.html", render(page_of(for_everybody(data), admin=False)), 0o644)
-    _write(directory / "admin.html", render(page_of(data, admin=True)), 0o640)
+    for name, text, mode in (
+        ("index.html", render(page_of(for_everybody(data), admin=False)), 0o644),
+        ("admin.html", render(page_of(data, admin=True)), 0o640),
+    ):
+        replace(str(directory.resolve() / name), text.encode(), mode)

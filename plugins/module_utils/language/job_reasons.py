@@ -1,10 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why a job waits, in plain words.
-
-The program gpus of role job_tools says the same. It is one file without others, so a unit test compares the two.
-"""
+"""Why a job waits, in plain words. Slurm has the reasons in `src/common/job_state_reason.c`."""
 
 from __future__ import annotations
 
@@ -56,6 +53,8 @@ REASONS = {
     "DeadLine": "it cannot end before its --deadline",
     "MaxMemPerLimit": "it wants more memory than allowed",
 }
+NOT_PLANNED = 180 * 86400
+"""Seconds after which a start is not expected: Slurm takes a job without a time limit to end in a year."""
 LIMIT = re.compile(
     r"(Assoc|QOS)?(Grp|Max|Min)(Cpu|CPU|Memory|Mem|Node|GRES|SubmitJobs?|Jobs?|WallDuration|Wall|Billing|License|Energy"
     r"|BB|Unknown)(RunMinutes|RunMins|Minutes)?(Per(?:Job|Node|User|Account))?(?:Limit|NotSatisfied)?"

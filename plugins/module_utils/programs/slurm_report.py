@@ -16,11 +16,13 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from . import collect
+from ..host import replacing
+from ..language.errors import CollectionError
+from . import report_collector
+from .report_pages.report_page import write_pages
 
 PAGES = Path("/var/lib/gpucluster-slurm/report-pages")
 """The directory that nginx serves."""
@@ -32,7 +34,7 @@ MOST_BYTES = 2**29
 """Of unpacked data. A host may send less packed data than that, and must not fill the memory of the control host."""
 
 
-class PagesError(Exception):
+class PagesError(CollectionError):
     """Why there are no pages, in one line."""
 
 
@@ -59,12 +61,12 @@ def read_data(path: Path | None, hosts: Path | None) -> dict[str, Any]:
         PagesError: a file is missing or has something else.
     """
     data = _read(path)
-    if data.get("version") != collect.VERSION:
+    if data.get("version") != report_collector.VERSION:
         raise PagesError(
-            f"{path or 'standard input'}: the version is {data.get('version')!r}, allowed: {collect.VERSION}"
+            f"{path or 'standard input'}: the version is {data.get('version')!r}, allowed: {report_collector.VERSION}"
         )
     if hosts:
-        collect.add_hosts(data, _read(hosts))
+        report_collector.add_hosts(data, _read(hosts))
     data["missing"] = [row for row in data.get("missing") or [] if data.get(row.get("part")) is None]
     return data
 
@@ -80,16 +82,10 @@ def _read(path: Path | None) -> dict[str, Any]:
     return found
 
 
-def write_pages(data: dict[str, Any], directory: Path) -> None:
-    """Write index.html and admin.html into a directory."""
-    # Not at the beginning: a host without Jinja2 collects as well.
-    import_module(".page", __package__).write_pages(data, directory)
-
-
 @contextmanager
 def alone() -> Iterator[bool]:
     """Whether no other run goes on. Root alone can open the directory, so nobody else can hold its lock."""
-    directory = os.open(collect.STATE, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    directory = os.open(report_collector.STATE, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -106,15 +102,10 @@ def serve(made: Path) -> None:
     Their group is nginx's: that of this process as a service, and that of the page before if a person runs it.
     """
     for name, place in SERVED.items():
-        target = PAGES / place
-        new = target.with_name(f".{target.name}.new")
-        new.unlink(missing_ok=True)
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
-            file.write((made / name).read_bytes())
-            with suppress(FileNotFoundError):
-                os.fchown(file.fileno(), -1, target.lstat().st_gid)
-            os.fchmod(file.fileno(), 0o640)
-        new.rename(target)
+        target, group = PAGES / place, -1
+        with suppress(FileNotFoundError):
+            group = target.lstat().st_gid
+        replacing.replace(str(target), (made / name).read_bytes(), 0o640, (-1, group))
 
 
 def summary(data: dict[str, Any]) -> dict[str, Any]:
@@ -125,12 +116,12 @@ def summary(data: dict[str, Any]) -> dict[str, Any]:
 
 def update() -> int:
     """Collect the data, and replace the pages. Returns the exit status."""
-    settings = {**collect.read_settings(None), "keep": True}
+    settings = {**report_collector.read_settings(None), "keep": True}
     with alone() as first:
         if not first:
             print("another run makes the pages")
             return 0
-        data = collect.collect(settings, collect.STATE / "hosts.json")
+        data = report_collector.collect(settings, report_collector.STATE / "hosts.json")
         with tempfile.TemporaryDirectory() as made:
             write_pages(data, Path(made))
             serve(Path(made))
@@ -143,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     if given[:1] == ["collect"]:
-        return collect.main(given[1:])
+        return report_collector.main(given[1:])
     parser = argparse.ArgumentParser(prog="slurm-report", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("collect", help="print the data as JSON (slurm-report collect --help)", add_help=False)
@@ -165,11 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, mode in (("index.html", 0o644), ("admin.html", 0o600)):
             (options.output / name).chmod(mode)
         print(json.dumps(summary(data)))
-    except (PagesError, collect.CollectError, OSError) as error:
+    except (CollectionError, OSError) as error:
         print(f"slurm-report: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

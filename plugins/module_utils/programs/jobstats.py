@@ -12,17 +12,24 @@ Slurm's accounting has the values, also long after the job; it shows those of th
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..client import slurm_records, user_commands
+from ..client.slurm_records import UNITS, amount, tres
+from ..client.user_commands import SlurmError, not_understood
+from ..language.formatting import visible
+from .standard_output import write
+
 SECONDS = 30
 """How long sacct may take."""
+
+CHANGING = ("SACCT_", "SLURM_BITSTR_LEN")
+"""Variables of the user that would change an answer."""
 
 FIELDS = (
     *("JobID", "User", "Account", "Partition", "State", "ExitCode", "Start", "End", "ElapsedRaw", "TimelimitRaw"),
@@ -36,37 +43,17 @@ PREFIX = "gpus: "
 LATE = 600
 """Seconds after the end of a job in which the line can still come."""
 
-UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 JOB = re.compile(r"\d+(_\d+|\+\d+)?")
-
-
-class StatsError(Exception):
-    """There is nothing to show. The text says why."""
-
 
 # -- sacct -----------------------------------------------------------------------------------------------------------
 
 
 def ask(job: str) -> str:
-    """The records of a job and of its steps. Raises StatsError."""
+    """The records of a job and of its steps. Raises SlurmError."""
     command = ["sacct", f"--jobs={job}", "--noheader", "--parsable2", "--noconvert", f"--format={','.join(FIELDS)}"]
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SACCT_", "SLURM_BITSTR_LEN"))
-    }
-    environment["SLURM_TIME_FORMAT"] = "%s"
-    try:
-        done = subprocess.run(command, capture_output=True, env=environment, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        raise StatsError(f"Slurm's accounting has not answered within {SECONDS} s") from None
-    except OSError as error:
-        raise StatsError(f"sacct: {error.strerror}") from None
-    if done.returncode:
-        own = f" (SLURM_CONF={os.environ['SLURM_CONF']})" if "SLURM_CONF" in os.environ else ""
-        message = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise StatsError(f"{message or f'sacct ended with {done.returncode}'}{own}")
-    output = done.stdout.decode(errors="replace")
+    output = user_commands.ask(command, SECONDS, CHANGING)
     if output.strip() and not any(records(output)):
-        raise StatsError("sacct: an answer that is not understood")
+        raise not_understood(command)
     return output
 
 
@@ -85,7 +72,7 @@ def jobs(output: str, now: float) -> list[dict[str, Any]]:
     for record in records(output):
         name, _dot, step = record["JobID"].partition(".")
         if step:
-            used = amount(tres(record["TRESUsageInTot"]).get("mem", ""))
+            used = int(amount(tres(record["TRESUsageInTot"]).get("mem", "")))
             memory[name] = max(memory.get(name, 0), used)
         else:
             found[name] = job_of(record, now)
@@ -117,7 +104,7 @@ def job_of(record: Mapping[str, str], now: float) -> dict[str, Any]:
         "cpus": cpus,
         # Slurm sums up the steps when they end. Without a plugin that measures (JobAcctGatherType) there is no value.
         "cpu_seconds": busy if end and busy else None,
-        "memory_bytes": amount(resources.get("mem", "")) or None,
+        "memory_bytes": int(amount(resources.get("mem", ""))) or None,
         "memory_used_bytes": None,
         "gpus": gpus,
         "gpu_use": comment[len(PREFIX) :].strip() if comment.startswith(PREFIX) else None,
@@ -125,29 +112,15 @@ def job_of(record: Mapping[str, str], now: float) -> dict[str, Any]:
     }
 
 
-def tres(text: str) -> dict[str, str]:
-    """Amounts such as `cpu=8,mem=16G` by their names."""
-    return dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
-
-
 def number(text: str) -> int | None:
     """A whole number; None for `Unknown`, `UNLIMITED` and the like."""
     return int(text) if text.isdigit() else None
 
 
-def amount(text: str) -> int:
-    """Bytes such as `16G`; 0 if there is none."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)", text)
-    return int(float(found[1]) * UNITS[found[2]]) if found else 0
-
-
 def seconds(text: str) -> float:
     """A time such as `1-02:03:04` or `02:03.456`; 0 if there is none."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text)
-    if not found:
-        return 0
-    days, hours, minutes = (int(part or 0) for part in found.groups()[:3])
-    return ((days * 24 + hours) * 60 + minutes) * 60 + float(found[4])
+    whole, _point, fraction = text.partition(".")
+    return (slurm_records.seconds(whole) or 0) + float(f"0.{fraction or 0}")
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------------
@@ -218,43 +191,37 @@ def size(count: int) -> str:
 def text(found: Iterable[Mapping[str, Any]]) -> str:
     """All jobs. Controls of a terminal are visible."""
     parts = ("".join(f"{title:<8} {value}\n" for title, value in rows(job)) for job in found)
-    whole = "\n".join(parts)
-    return "".join(one if one.isprintable() or one == "\n" else f"\\x{ord(one):02x}" for one in whole)
+    return visible("\n".join(parts))
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Returns the exit status."""
+def answer(arguments: Sequence[str]) -> int:
+    """Answer the command line. Returns the exit status."""
     words = [word for word in arguments if word != "--json"]
     if words in (["--help"], ["-h"]):
-        return write(f"{(__doc__ or '').strip()}\n")
+        return say(f"{(__doc__ or '').strip()}\n")
     if len(words) != 1 or not JOB.fullmatch(words[0]):
         print("usage: jobstats [--json] JOB, such as jobstats 7 (see jobstats --help)", file=sys.stderr)
         return 2
     try:
         found = jobs(ask(words[0]), time.time())
         if not found:
-            raise StatsError(f"accounting has no job {words[0]} that Slurm shows to you")
-    except StatsError as error:
+            raise SlurmError(f"accounting has no job {words[0]} that Slurm shows to you")
+    except SlurmError as error:
         print(f"jobstats: {error}", file=sys.stderr)
         return 1
-    return write(f"{json.dumps(found, indent=4)}\n" if "--json" in arguments else text(found))
+    return say(f"{json.dumps(found, indent=4)}\n" if "--json" in arguments else text(found))
 
 
-def write(output: str) -> int:
+def say(output: str) -> int:
     """Print a text. Returns the exit status."""
-    problem = "the output is closed"
-    try:
-        if sys.stdout is not None:
-            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-            print(output, end="", flush=True)
-            return 0
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python writes when it ends
-        problem = str(error.strerror)
-    print(f"jobstats: cannot write: {problem}", file=sys.stderr)
-    return 1
+    problem = write(output)
+    if problem:
+        print(f"jobstats: {problem}", file=sys.stderr)
+    return 1 if problem else 0
 
 
-if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.exit(main(sys.argv[1:]))
+def main() -> int:
+    """Returns the exit status."""
+    for end in (signal.SIGINT, signal.SIGPIPE):
+        signal.signal(end, signal.SIG_DFL)
+    return answer(sys.argv[1:])

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from .jobs import Job, Use, use_lines
-from .texts import (
+from .queue_tables import NodeUse, QueueJob, use_lines
+from .report_texts import (
     NO_TIME,
     SENTENCE,
     Time,
@@ -78,7 +78,7 @@ def group_of(state: str) -> Group:
     return next((by_key[key] for key in BY_WEIGHT if by_key[key].words & words), GROUPS[-1])
 
 
-class Gpu(NamedTuple):
+class NodeGpu(NamedTuple):
     """GPUs of one type on a node."""
 
     type: str
@@ -86,7 +86,7 @@ class Gpu(NamedTuple):
     allocated: int
 
 
-class Node(NamedTuple):
+class NodeRow(NamedTuple):
     """A node of the data."""
 
     name: str
@@ -96,7 +96,7 @@ class Node(NamedTuple):
     cpus_allocated: int
     memory: float | None
     memory_allocated: float | None
-    gpus: Sequence[Gpu]
+    gpus: Sequence[NodeGpu]
 
     @property
     def gpu_count(self) -> int:
@@ -109,13 +109,13 @@ class Node(NamedTuple):
         return sum(some.allocated for some in self.gpus)
 
 
-def read_node(record: Mapping[str, Any]) -> Node:
+def read_node(record: Mapping[str, Any]) -> NodeRow:
     """A node of the data."""
     gpus = [
-        Gpu(text_of(some, "type", 24), count_of(some, "count"), count_of(some, "allocated"))
+        NodeGpu(text_of(some, "type", 24), count_of(some, "count"), count_of(some, "allocated"))
         for some in records_of(record, "gpus")
     ]
-    return Node(
+    return NodeRow(
         text_of(record, "name"),
         text_of(record, "state") or "UNKNOWN",
         texts_of(record, "partitions"),
@@ -194,7 +194,7 @@ def level_of(used: int, total: int) -> int:
     return LEVELS if used >= total else min(LEVELS - 1, max(1, round(LEVELS * used / total)))
 
 
-def _lines(node: Node, uses: Sequence[Use], reason: str) -> list[str]:
+def _lines(node: NodeRow, uses: Sequence[NodeUse], reason: str) -> list[str]:
     """What there is to say about a node."""
     parts = [
         f"{some.allocated} of {some.total} {some.type or 'GPU'}{'' if some.type else 's'}"
@@ -213,7 +213,7 @@ def _lines(node: Node, uses: Sequence[Use], reason: str) -> list[str]:
     return [*filter(None, found), *use_lines(uses)]
 
 
-def _cell(node: Node, uses: Sequence[Use], reason: str) -> Cell:
+def _cell(node: NodeRow, uses: Sequence[NodeUse], reason: str) -> Cell:
     """A node in the grid. Without GPUs its CPUs fill it."""
     used, total = (node.gpus_allocated, node.gpu_count) if node.gpu_count else (node.cpus_allocated, node.cpus)
     return Cell(
@@ -232,7 +232,7 @@ def reasons_of_nodes(drains: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def ends_of_types(jobs: Iterable[Job], nodes: Iterable[Node]) -> dict[str, float]:
+def ends_of_types(jobs: Iterable[QueueJob], nodes: Iterable[NodeRow]) -> dict[str, float]:
     """When the next GPU of each type becomes free at the latest, on nodes that start jobs, in seconds since 1970."""
     types = {node.name: [some.type for some in node.gpus] for node in nodes if group_of(node.state).starts}
     found: dict[str, float] = {}
@@ -247,7 +247,7 @@ def ends_of_types(jobs: Iterable[Job], nodes: Iterable[Node]) -> dict[str, float
     return found
 
 
-def _types(nodes: Iterable[Node], ends: Mapping[str, float], now: Time) -> list[TypeRow]:
+def _types(nodes: Iterable[NodeRow], ends: Mapping[str, float], now: Time) -> list[TypeRow]:
     """GPUs by type."""
     total: Counter[str] = Counter()
     used: Counter[str] = Counter()
@@ -272,9 +272,9 @@ def _types(nodes: Iterable[Node], ends: Mapping[str, float], now: Time) -> list[
     ]
 
 
-def _states(nodes: Iterable[Node]) -> list[StateRow]:
+def _states(nodes: Iterable[NodeRow]) -> list[StateRow]:
     """Nodes by state, from the most frequent one."""
-    by_state: dict[str, list[Node]] = {}
+    by_state: dict[str, list[NodeRow]] = {}
     for node in nodes:
         by_state.setdefault(node.state, []).append(node)
     rows = [
@@ -293,14 +293,14 @@ def _states(nodes: Iterable[Node]) -> list[StateRow]:
 
 
 def grid_of(
-    nodes: Sequence[Node],
-    uses: Mapping[str, Sequence[Use]],
+    nodes: Sequence[NodeRow],
+    uses: Mapping[str, Sequence[NodeUse]],
     reasons: Mapping[str, str],
     ends: Mapping[str, float] = MappingProxyType({}),
     now: Time = NO_TIME,
 ) -> Grid:
     """The grid of all nodes. uses, reasons: by the names of nodes. ends: by types of GPUs (ends_of_types)."""
-    members: dict[str, list[Node]] = {}
+    members: dict[str, list[NodeRow]] = {}
     for node in sorted(nodes, key=lambda node: natural(node.name)):
         members.setdefault(group_of(node.state).key, []).append(node)
     groups = []

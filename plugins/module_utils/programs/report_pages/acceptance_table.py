@@ -9,10 +9,22 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from .jobs import rest_of
 from .plots import Curve, curve
-from .texts import SENTENCE, Time, age, count_of, memory, number_of, plural, records_of, text_of, texts_of, time_of
-from .upkeep import Check, names_of, size_of
+from .queue_tables import rest_of
+from .report_texts import (
+    SENTENCE,
+    Time,
+    age,
+    count_of,
+    memory,
+    number_of,
+    plural,
+    records_of,
+    text_of,
+    texts_of,
+    time_of,
+)
+from .upkeep_tables import PageCheck, names_of, size_of
 
 RUNS = 50
 """Runs that are shown."""
@@ -24,7 +36,7 @@ TRENDS = 100
 """Tests and machine types that are listed."""
 
 
-class Run(NamedTuple):
+class AcceptanceRun(NamedTuple):
     """A run. measured, left, named: numbers of nodes; names: those that are named, and how many more there are."""
 
     finished: Time
@@ -70,10 +82,10 @@ class Trend(NamedTuple):
 class Acceptance(NamedTuple):
     """The runs that are known: the last one with its findings, earlier ones, and the trends."""
 
-    last: Run
+    last: AcceptanceRun
     findings: Sequence[str]
     findings_note: str
-    earlier: Sequence[Run]
+    earlier: Sequence[AcceptanceRun]
     trends: Sequence[Trend]
     trends_note: str
 
@@ -86,10 +98,10 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 10_000 else f"{value:.5g}"
 
 
-def _run(record: Record, now: Time) -> Run:
+def _run(record: Record, now: Time) -> AcceptanceRun:
     finished, named = time_of(record, "finished"), count_of(record, "named")
     more = rest_of(named, size_of(record, "names"), "node")
-    return Run(
+    return AcceptanceRun(
         finished,
         age(finished, now),
         bool(record.get("ok")),
@@ -120,7 +132,7 @@ def _conditions(record: Record) -> str:
     return ", ".join(filter(None, found))
 
 
-def _trend(rows: Sequence[tuple[Run, Record]], last: Run) -> Trend:
+def _trend(rows: Sequence[tuple[AcceptanceRun, Record]], last: AcceptanceRun) -> Trend:
     """The trend of medians that can be compared, the newest first."""
     medians = [_positive(record, "median") or 0 for _run, record in rows]
     newest, earlier = rows[0][1], medians[1:]
@@ -146,9 +158,9 @@ def _trend(rows: Sequence[tuple[Run, Record]], last: Run) -> Trend:
     )
 
 
-def trends_of(runs: Sequence[Run], records: Sequence[Record]) -> list[Trend]:
+def trends_of(runs: Sequence[AcceptanceRun], records: Sequence[Record]) -> list[Trend]:
     """The trends of runs, the newest first. Those of one test follow each other."""
-    together: dict[str, dict[tuple[str, ...], list[tuple[Run, Record]]]] = {}
+    together: dict[str, dict[tuple[str, ...], list[tuple[AcceptanceRun, Record]]]] = {}
     for run, record in zip(runs, records):
         for row in records_of(record, "values"):
             if _positive(row, "median"):
@@ -175,12 +187,12 @@ def acceptance_of(data: Record, now: Time) -> Acceptance | None:
     )
 
 
-def acceptance_check(found: Acceptance | None) -> Check:
+def acceptance_check(found: Acceptance | None) -> PageCheck:
     """About the last run of accept."""
     title, link = "Acceptance", "acceptance"
     if not found:
-        return Check(title, "unknown", "no run is known", link)
+        return PageCheck(title, "unknown", "no run is known", link)
     run = found.last
     when = f"{run.age} ago ({run.level})"
     text = "nothing named" if run.ok else f"{run.names} named" if run.named else "failed"
-    return Check(title, "good" if run.ok else "bad", f"{text} {when}", link, run.finished, run.age)
+    return PageCheck(title, "good" if run.ok else "bad", f"{text} {when}", link, run.finished, run.age)

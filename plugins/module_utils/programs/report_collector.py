@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Collects what the page shows, as JSON (docs/design/report.md has its keys).
 
-It asks with a few commands of Slurm, however many nodes and jobs there are. It is one file with Python's library alone,
-so that report.yml can run it on a controller without leaving anything there.
+It asks with a few commands of Slurm, however many nodes and jobs there are. It needs no Jinja2, so that report.yml can
+send it to any controller.
 """
 
 from __future__ import annotations
@@ -13,21 +13,25 @@ import argparse
 import base64
 import gzip
 import json
-import os
 import re
 import secrets
-import signal
-import subprocess
 import sys
 import time
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import date, datetime, timedelta
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+
+from ..client import scontrol, slurm_records
+from ..client.commands import CommandsUntil
+from ..client.scontrol import Record
+from ..client.slurm_records import WAITING, integer, listed
+from ..host import replacing
+from ..language.errors import CollectionError
+from .report_pages.report_texts import fold
 
 VERSION = 1
 """Of the form of the data."""
@@ -50,9 +54,6 @@ GPU_HOURS = "/usr/local/sbin/slurm-gpu-hours"
 DEADLINE = 120
 """Seconds for all commands together. The timer starts a run each 5 minutes."""
 
-PATIENCE = 60
-"""Seconds for one command."""
-
 DAYS = 30
 """Whole days of the use."""
 
@@ -73,75 +74,14 @@ MOST_BYTES = 8 * 2**20
 RUNS = 50
 """Runs of accept.yml, the newest ones."""
 
-ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "LC_ALL": "C.UTF-8",
-    "SLURM_TIME_FORMAT": "%s",
-    # squeue shortens lists of array tasks without it.
-    "SLURM_BITSTR_LEN": "0",
-}
-"""The environment of all commands. Variables such as SQUEUE_STATES would change their output."""
-
 Row = dict[str, Any]
 
 
-class CollectError(Exception):
+class CollectError(CollectionError):
     """Why a part could not be had, in one line."""
 
 
-# -- commands --------------------------------------------------------------------------------------------------------
-
-
-class Commands:
-    """Runs commands, all of them until one deadline."""
-
-    def __init__(self, seconds: float = DEADLINE) -> None:
-        self._deadline = time.monotonic() + seconds
-
-    def run(self, *command: str) -> str:
-        """The output of a command.
-
-        Raises:
-            CollectError: it failed or did not end in time.
-        """
-        seconds = max(0.0, min(PATIENCE, self._deadline - time.monotonic()))
-        try:
-            # Its own process group, so that its children end as well.
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=ENVIRONMENT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise CollectError(f"{command[0]}: {error.strerror}") from error
-        try:
-            output, errors = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            _end(process)
-            raise CollectError(f"{command[0]} gave no answer in {seconds:.0f} s") from None
-        if process.returncode:
-            reason = errors.decode(errors="replace").strip().split("\n")[-1]
-            raise CollectError(f"{command[0]} ended with {process.returncode}: {reason[:300]}")
-        return output.decode(errors="replace")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a command. The kernel may not be able to end one that waits for a file server, so nobody waits for it."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=1)
-
-
 # -- values ----------------------------------------------------------------------------------------------------------
-
-
-def read_integer(text: str) -> int:
-    """A number; 0 for N/A."""
-    return int(text) if text.isdecimal() else 0
 
 
 def read_time(text: str) -> str | None:
@@ -154,95 +94,10 @@ def show_time(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds)).astimezone().isoformat()
 
 
-def read_limit(text: str) -> int | None:
-    """Seconds of a time limit such as 1-02:03:04 or 30:00; None for UNLIMITED and others without a number."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
-    if not found:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def read_fields(line: str) -> dict[str, str]:
-    """The fields NAME=VALUE of a line of scontrol. Persons write texts behind the others, which may look like them."""
-    fields: dict[str, str] = {}
-    for name, value in re.findall(r"(?:^| )(\w+)=(\S*)", line):
-        fields.setdefault(name, "" if value == "(null)" else value)
-    return fields
-
-
-def listed(text: str) -> list[str]:
-    """The entries of a list with commas."""
-    return [entry for entry in text.split(",") if entry]
-
-
-GPUS = re.compile(
-    r"(?:^|,)(?:gres[:/])?gpu(?::(?!\d+(?:[,=(]|$))(\(null\)|[^:=,()]+))?(?::no_consume)?[:=](\d+)(?:\([^)]*\))?(?=,|$)"
-)
-"""Type and number of GPUs in GRES (`gpu:h100:8(S:0-1)`, `gres:gpu:2`) and TRES (`gres/gpu:h100=8`, `gres/gpu=8`)."""
-
-
-def read_gpus(text: str) -> Counter[str]:
-    """The numbers of GPUs by type; the type is empty where Slurm does not say it."""
-    found: Counter[str] = Counter()
-    for kind, number in GPUS.findall(text):
-        found["" if kind == "(null)" else kind] += int(number)
-    return found
-
-
-SHARES = re.compile(
-    r"(?:^|,)(?:gres[:/])?(shard|mps)(?::(?!\d+(?:[,=(]|$))(\(null\)|[^:=,()]+))?(?::no_consume)?[:=](\d+)"
-    r"(?:\(([^)]*)\))?(?=,|$)"
-)
-"""Kind, type and number of shares of GPUs, and which GPUs they are of: `shard:h100:3(1/2,2/2,0/2)`, before Slurm 24.05
-`shard:h100:2(IDX:0-1)`, and in TRES `gres/shard=3`."""
-
-
-def read_shared(text: str) -> Counter[str]:
-    """The numbers of GPUs of which jobs have shares, by type, in GresUsed."""
-    found: Counter[str] = Counter()
-    for _kind, kind, number, detail in SHARES.findall(text):
-        used = [share.partition("/")[0] for share in detail.split(",")]
-        # Before Slurm 24.05 the number is that of the GPUs.
-        gpus = sum(share.isdecimal() and int(share) > 0 for share in used) if "/" in detail else int(number)
-        found["" if kind == "(null)" else kind] += gpus
-    return found
-
-
-def fold(names: Iterable[str]) -> str:
-    """Host names as a hostlist: names with the same text around their last number are one entry."""
-    numbers: dict[tuple[str, str, int], list[int]] = {}
-    for name in dict.fromkeys(names):
-        match = re.fullmatch(r"(.*?)(\d+)(\D*)", name)
-        if match is None:
-            numbers[name, "", -1] = []
-            continue
-        width = len(match[2])
-        # 9 and 10 are n[9-10], and 09 and 10 are n[09-10]: without a leading zero the width does not count.
-        numbers.setdefault((match[1], match[3], width if match[2].startswith("0") else 0), []).append(int(match[2]))
-    return ",".join(_show_range(*key, values) for key, values in numbers.items())
-
-
-def _show_range(before: str, after: str, width: int, values: list[int]) -> str:
-    if width < 0:
-        return before
-    spans: list[list[int]] = []
-    for value in sorted(values):
-        if spans and value == spans[-1][1] + 1:
-            spans[-1][1] = value
-        else:
-            spans.append([value, value])
-    texts = [f"{first:0{width}}" if first == last else f"{first:0{width}}-{last:0{width}}" for first, last in spans]
-    whole = ",".join(texts)
-    return f"{before}{whole}{after}" if len(values) == 1 else f"{before}[{whole}]{after}"
-
-
 # -- slurmctld -------------------------------------------------------------------------------------------------------
 
 CONFIG = ("scontrol", "show", "config")
 """Also says which controllers answer, in its last lines."""
-
-PING = re.compile(r"^Slurmctld\(\w+\) at (\S+) is (UP|DOWN)", re.MULTILINE)
 
 
 def read_config(text: str) -> dict[str, str]:
@@ -254,7 +109,7 @@ def read_config(text: str) -> dict[str, str]:
 def read_controllers(config: Mapping[str, str], text: str) -> list[Row]:
     """The controllers, the primary first. The first one that answers serves: clients ask them in this order."""
     names = [value.partition("(")[0] for name, value in config.items() if re.fullmatch(r"SlurmctldHost\[\d+\]", name)]
-    said = {name: state == "UP" for name, state in PING.findall(text)}
+    said = scontrol.controllers(text)
     rows = [{"name": name, "place": place, "answers": said.get(name, False)} for place, name in enumerate(names)]
     serving = next((row["place"] for row in rows if row["answers"]), None)
     return [{**row, "serves": row["place"] == serving} for row in rows]
@@ -263,49 +118,41 @@ def read_controllers(config: Mapping[str, str], text: str) -> list[Row]:
 NODES = ("scontrol", "--all", "--details", "--oneliner", "show", "nodes")
 """Shows nodes without a partition as well, which sinfo leaves out, and each node once."""
 
-REASON = re.compile(
-    r" Reason=(.*?)(?: \[([^\[\]]*)@(\d+)\](?= {8}| (?:Comment|Extra|InstanceId|InstanceType|ReservationName)=|$)|$)"
-)
-"""The reason of a node; who has set it, and when, if that is known: at its end, since a person's words may look alike.
-
-Behind it are its further lines, after eight blanks, and other fields."""
-
 OUT_OF_SERVICE = {"DOWN", "DRAIN", "FAIL", "ERROR"}
 
 
-def node_lines(text: str) -> list[str]:
-    """The lines of nodes. Reasons can have further lines."""
-    return [line for line in text.split("\n") if line.startswith("NodeName=")]
+def read_nodes(text: str) -> list[Record]:
+    """The records of nodes. Reasons can have further lines."""
+    return [record for record in scontrol.records(text) if "NodeName" in record]
 
 
-def read_node(line: str) -> Row:
+def read_node(fields: Record) -> Row:
     """A node."""
-    fields = read_fields(line)
-    used = read_gpus(fields.get("GresUsed", "")) + read_shared(fields.get("GresUsed", ""))
+    used = slurm_records.gpus(fields.get("GresUsed", "")) + slurm_records.shared(fields.get("GresUsed", ""))
     return {
         "name": fields["NodeName"],
         "state": fields["State"],
         "partitions": listed(fields.get("Partitions", "")),
-        "cpus": read_integer(fields["CPUTot"]),
-        "cpus_allocated": read_integer(fields["CPUAlloc"]),
-        "memory": read_integer(fields["RealMemory"]),
-        "memory_allocated": read_integer(fields["AllocMem"]),
+        "cpus": integer(fields["CPUTot"]),
+        "cpus_allocated": integer(fields["CPUAlloc"]),
+        "memory": integer(fields["RealMemory"]),
+        "memory_allocated": integer(fields["AllocMem"]),
         "gpus": [
             {"type": kind, "count": count, "allocated": min(count, used[kind])}
-            for kind, count in read_gpus(fields["Gres"]).items()
+            for kind, count in slurm_records.gpus(fields["Gres"]).items()
         ],
         "features": listed(fields.get("ActiveFeatures", "")),
     }
 
 
-def read_drains(lines: Iterable[str], causes: Mapping[str, Any]) -> list[Row]:
+def read_drains(nodes: Iterable[Record], causes: Mapping[str, Any]) -> list[Row]:
     """The nodes that are drained, failing or down, together where all of it is equal."""
     together: dict[tuple[str, ...], list[str]] = {}
-    for line in lines:
-        fields, reason = read_fields(line), REASON.search(line)
-        if {part.rstrip("*$~#!%@^-") for part in fields["State"].split("+")} & OUT_OF_SERVICE:
-            text, user, since = (reason[1], reason[2] or "", reason[3] or "") if reason else ("", "", "")
-            together.setdefault((fields["State"], since, user, text), []).append(fields["NodeName"])
+    for fields in nodes:
+        if not OUT_OF_SERVICE.isdisjoint(slurm_records.states(fields["State"])):
+            reason = scontrol.reason_of(fields)
+            key = (fields["State"], reason.since, reason.user, reason.text)
+            together.setdefault(key, []).append(fields["NodeName"])
     return [
         {
             "nodes": fold(names),
@@ -330,37 +177,14 @@ def find_cause(reason: str, user: str, causes: Mapping[str, Any]) -> Row:
 
 # -- jobs ------------------------------------------------------------------------------------------------------------
 
-FIELD = "\x1f"
-"""Between the fields of a job. No field but the last has it."""
-
 JOB_FIELDS = (
     *("JobArrayID", "ArrayTaskID", "UserName", "Account", "Partition", "State", "Reason", "SubmitTime", "StartTime"),
     *("TimeLimit", "NodeList", "NumCPUs", "PriorityLong", "tres-alloc", "tres-per-job", "tres-per-node"),
     *("tres-per-socket", "tres-per-task", "Name"),
 )
 
-WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "EXPEDITING"}
-"""States of jobs that have not started."""
-
 LONGEST_ID = 60
 """Characters of an id with its list of array tasks."""
-
-
-def jobs_command(end: str) -> list[str]:
-    """The command for all jobs that have not ended.
-
-    Args:
-        end: what is behind each job. A user can give a job any name, so it must be a text that nobody can guess.
-    """
-    # A width of 0 shows a field as it is.
-    fields = [f"{name}:0{FIELD}" for name in JOB_FIELDS[:-1]]
-    return ["squeue", "--all", "--noheader", f"--Format={','.join(fields)},{JOB_FIELDS[-1]}:0{end}"]
-
-
-def read_jobs(text: str, end: str) -> list[Row]:
-    """The jobs, from the output of jobs_command."""
-    records = (record.removeprefix("\n").split(FIELD, len(JOB_FIELDS) - 1) for record in text.split(end))
-    return [read_job(dict(zip(JOB_FIELDS, record))) for record in records if len(record) == len(JOB_FIELDS)]
 
 
 def read_job(fields: Mapping[str, str]) -> Row:
@@ -369,7 +193,7 @@ def read_job(fields: Mapping[str, str]) -> Row:
     waits = state in WAITING
     return {
         "id": shorten_id(fields["JobArrayID"]),
-        "array_tasks": count_tasks(fields["ArrayTaskID"]) if waits else 1,
+        "array_tasks": slurm_records.tasks(fields["ArrayTaskID"]) if waits else 1,
         "user": fields["UserName"],
         "account": fields["Account"].replace("(null)", ""),
         "partition": fields["Partition"],
@@ -379,12 +203,12 @@ def read_job(fields: Mapping[str, str]) -> Row:
         "submit": read_time(fields["SubmitTime"]),
         "start": None if waits else start,
         "expected_start": start if waits else None,
-        "time_limit": read_limit(fields["TimeLimit"]),
+        "time_limit": slurm_records.seconds(fields["TimeLimit"]),
         "nodes": fields["NodeList"].replace("(null)", ""),
-        "cpus": read_integer(fields["NumCPUs"]),
+        "cpus": integer(fields["NumCPUs"]),
         "gpus": gpus_of_job(fields),
         "shares": shares_of_job(fields),
-        "priority": read_integer(fields["PriorityLong"]),
+        "priority": integer(fields["PriorityLong"]),
     }
 
 
@@ -392,10 +216,11 @@ def gpus_of_job(fields: Mapping[str, str]) -> list[Row]:
     """The GPUs of a job. Their type is in tres-alloc only if Slurm accounts for it; the job may have asked for it."""
     if "gres/gpu" not in fields["tres-alloc"]:
         return []
-    counted = read_gpus(fields["tres-alloc"])
+    counted = slurm_records.gpus(fields["tres-alloc"])
     whole = max(counted.pop("", 0), sum(counted.values()))
     if not counted:
-        asked = {kind for name in JOB_FIELDS if name.startswith("tres-per-") for kind in read_gpus(fields[name])}
+        texts = (fields[name] for name in JOB_FIELDS if name.startswith("tres-per-"))
+        asked = {kind for text in texts for kind in slurm_records.gpus(text)}
         counted[asked.pop() if len(asked) == 1 else ""] = whole
     elif whole > sum(counted.values()):
         counted[""] = whole - sum(counted.values())
@@ -404,13 +229,13 @@ def gpus_of_job(fields: Mapping[str, str]) -> list[Row]:
 
 def shares_of_job(fields: Mapping[str, str]) -> list[Row]:
     """The shares of GPUs (`shard`, `mps`) of a job: what Slurm accounts for, or else what the job has asked for."""
-    nodes = re.search(r"(?:^|,)node=(\d+)", fields["tres-alloc"])
-    times = {"tres-per-node": int(nodes[1]) if nodes else 1}
+    times = {"tres-per-node": integer(slurm_records.tres(fields["tres-alloc"]).get("node", "")) or 1}
     found: Counter[tuple[str, str]] = Counter()
     for name in ("tres-alloc", "tres-per-job", "tres-per-node"):
         if not found:
-            for kind, gpu, number, _detail in SHARES.findall(fields[name]):
-                found[kind, gpu] += int(number) * times.get(name, 1)
+            for gres in slurm_records.gres(fields[name]):
+                if gres.kind != "gpu":
+                    found[gres.kind, gres.type] += gres.number * times.get(name, 1)
     # TRES have a sum besides the numbers of types.
     typed = {kind for kind, gpu in found if gpu}
     return [
@@ -423,14 +248,6 @@ def shares_of_job(fields: Mapping[str, str]) -> list[Row]:
 def shorten_id(text: str) -> str:
     """An id whose list of array tasks ends with `...` if it is long."""
     return text if len(text) <= LONGEST_ID else f"{text[:LONGEST_ID].rpartition(',')[0]},...]"
-
-
-def count_tasks(text: str) -> int:
-    """The number of tasks in a list such as `1-9:2,20%4`; 1 for a job without tasks."""
-    count = 0
-    for first, last, step in re.findall(r"(\d+)(?:-(\d+)(?::(\d+))?)?", text.partition("%")[0]):
-        count += (int(last or first) - int(first)) // int(step or 1) + 1
-    return max(1, count)
 
 
 # -- maintenance -----------------------------------------------------------------------------------------------------
@@ -454,7 +271,7 @@ def read_maintenance(text: str, left: Any = None) -> list[Row]:
         }
         for line in text.split("\n")
         if line.startswith("ReservationName=")
-        for fields in [read_fields(line)]
+        for fields in scontrol.records(line)
         if "MAINT" in fields.get("Flags", "").split(",")
     ]
 
@@ -486,7 +303,7 @@ def add_hours(row: Row, tres: str, seconds: str) -> None:
     """Add what sreport says of one TRES."""
     key = HOURS.get(tres)
     if key and row[key] is not None:
-        row[key] = round(row[key] + read_integer(seconds) / 3600, 2)
+        row[key] = round(row[key] + integer(seconds) / 3600, 2)
 
 
 def read_users(text: str, has_gpus: bool) -> dict[tuple[str, str], Row]:
@@ -611,22 +428,13 @@ def newest_runs(*parts: Any) -> list[Row]:
     return [found[time] for time in sorted(found, reverse=True)][:RUNS]
 
 
-def replace(path: Path, text: str) -> None:
-    """Replace a file in one step, for root alone."""
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    new.rename(path)
-
-
 # -- all together ----------------------------------------------------------------------------------------------------
 
 
 class Collection:
     """The data, part by part. A part that cannot be had is null, and is named with the reason."""
 
-    def __init__(self, settings: Mapping[str, Any], commands: Commands, now: float) -> None:
+    def __init__(self, settings: Mapping[str, Any], commands: CommandsUntil, now: float) -> None:
         self.settings, self.commands, self.now = settings, commands, now
         self.missing: list[Row] = []
         self.data: Row = {"version": VERSION, "made": show_time(now), "interval": settings.get("interval")}
@@ -636,7 +444,7 @@ class Collection:
         """What a function returns; None if it fails, and the reason is added to `missing`."""
         try:
             return make()
-        except CollectError as error:
+        except CollectionError as error:
             self.lack(part, str(error))
         except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
             self.lack(part, f"an answer was not understood: {type(error).__name__}: {error}"[:300])
@@ -660,7 +468,7 @@ class Collection:
 
     def ask_slurmctld(self) -> dict[str, str] | None:
         """What slurmctld says; returns the configuration in force, None if slurmctld does not answer."""
-        text = self.attempt(CONFIG[0], lambda: self.commands.run(*CONFIG))
+        text = self.attempt(CONFIG[0], lambda: self.commands.output(*CONFIG))
         if text is None:
             why = f"slurmctld does not answer: {self.missing.pop()['why']}"
             for part in (*OF_SLURMCTLD, "usage"):
@@ -676,25 +484,26 @@ class Collection:
         }
         self.add_nodes()
         self.data["jobs"] = self.attempt("jobs", self.jobs)
-        run = self.commands.run
+        run = self.commands.output
         left = self.attempt("maintenance", lambda: read_json(MAINTENANCE))
         self.data["maintenance"] = self.attempt("maintenance", lambda: read_maintenance(run(*RESERVATIONS), left))
         return config
 
     def add_nodes(self) -> None:
         """The nodes, and those that are out of service."""
-        lines = self.attempt("nodes", lambda: node_lines(self.commands.run(*NODES)))
-        if lines is None:
+        nodes = self.attempt("nodes", lambda: read_nodes(self.commands.output(*NODES)))
+        if nodes is None:
             self.lack("drains", self.missing[-1]["why"])
             return
         causes = self.settings.get("causes") or {}
-        self.data["nodes"] = self.attempt("nodes", lambda: [read_node(line) for line in lines])
-        self.data["drains"] = self.attempt("drains", lambda: read_drains(lines, causes))
+        self.data["nodes"] = self.attempt("nodes", lambda: [read_node(node) for node in nodes])
+        self.data["drains"] = self.attempt("drains", lambda: read_drains(nodes, causes))
 
     def jobs(self) -> list[Row]:
         """The jobs that have not ended."""
         end = f"\x1e{secrets.token_hex(8)}"
-        return read_jobs(self.commands.run(*jobs_command(end)), end)
+        text = self.commands.output(*slurm_records.squeue(JOB_FIELDS, end))
+        return [read_job(fields) for fields in slurm_records.jobs(text, JOB_FIELDS, end)]
 
     def usage(self, config: Mapping[str, str]) -> Row | None:
         """The use of the last whole days, from the file if it was asked a short while ago."""
@@ -716,7 +525,7 @@ class Collection:
         before = len(self.missing)
         usage = self.ask_usage(days, has_gpus, knows_idle)
         if keeps and len(self.missing) == before:
-            replace(path, json.dumps({"of": of, "asked": self.now, "usage": usage}))
+            replacing.replace(str(path), json.dumps({"of": of, "asked": self.now, "usage": usage}).encode(), 0o600)
         return usage
 
     def ask_usage(self, days: Sequence[date], has_gpus: bool, knows_idle: bool) -> Row:
@@ -725,7 +534,7 @@ class Collection:
         Raises:
             CollectError: sreport does not answer. The rest of it may be missing.
         """
-        run = self.commands.run
+        run = self.commands.output
         table = "format=Accounts,Login,TRESName,Used"
         users = read_users(run(*SREPORT, "AccountUtilizationByUser", *span(days[0], days[-1]), table), has_gpus)
         by_day = {
@@ -754,7 +563,7 @@ class Collection:
             CollectError: Prometheus or slurmdbd does not answer.
         """
         options = [f"--from={days[0].isoformat()}", f"--to={days[-1].isoformat()}", "--by=account,user,day", "--json"]
-        return read_idle(self.commands.run(GPU_HOURS, "report", *options))
+        return read_idle(self.commands.output(GPU_HOURS, "report", *options))
 
     def add_files(self, hosts: Path | None) -> None:
         """What others have left on this host."""
@@ -805,7 +614,7 @@ def midnight(day: date) -> str:
     return show_time(datetime(day.year, day.month, day.day).timestamp())
 
 
-def collect(settings: Mapping[str, Any], hosts: Path | None = None, commands: Commands | None = None) -> Row:
+def collect(settings: Mapping[str, Any], hosts: Path | None = None, commands: CommandsUntil | None = None) -> Row:
     """The data.
 
     Args:
@@ -816,7 +625,8 @@ def collect(settings: Mapping[str, Any], hosts: Path | None = None, commands: Co
         hosts: the file that report.yml has left.
         commands: how commands are run.
     """
-    return Collection(settings, commands or Commands(), time.time()).collect(hosts)
+    commands = commands or CommandsUntil(DEADLINE, slurm_records.IN_SECONDS)
+    return Collection(settings, commands, time.time()).collect(hosts)
 
 
 def read_settings(text: str | None) -> Mapping[str, Any]:
@@ -851,7 +661,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     print(pack(data) if options.packed else json.dumps(data, indent=1))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
