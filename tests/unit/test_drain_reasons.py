@@ -82,6 +82,7 @@ def by_modules(line: str) -> tuple[str, ...]:
     return tuple(scontrol.reason_of(record))
 
 
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("read", [by_metrics, by_report, by_doctor, by_rolling, by_modules])
 def test_all_readers_find_the_same(read: Callable[[str], tuple[str, ...]], name: str) -> None:
     case = CASES[name]
