@@ -92,7 +92,6 @@ PLACES: dict[str, str] = {
     "roles/first_boot/files/first_boot.py": f"{ROOTS}; {RANDOM}; test_first_boot.py",
     "roles/job_tools/files/notebook.py": AS_USER,
     "roles/job_tools/files/nvcrlogin.py": AS_USER,
-    "roles/rotation/files/munge_switch.py": f"{ROOTS}, and munge's own, without links; test_munge_switch.py",
     "plugins/module_utils/programs/health_check.py": "test_locks_of_programs",
     "roles/slurm_metrics/files/slurm-metrics": "test_slurm_metrics.py",
     "roles/slurm_metrics/files/slurm-gpu-hours": f"{ROOTS}; test_gpu_hours.py",

@@ -136,7 +136,7 @@ PLACES: dict[str, Callable[..., object]] = {
         program("backup/files/slurm_backup.py").Repository({"target": "/x", "cluster": "c"}).run("snapshots")
     ),
     "slurm-backup: a dump": lambda program, _path: dump(program("backup/files/slurm_backup.py")),
-    "the switch of munge": lambda program, _path: program("rotation/files/munge_switch.py").run("sinfo"),
+    "the switch of munge": lambda program, _path: program("munge_switch").answer(),
     "the first boot": lambda program, _path: program("first_boot/files/first_boot.py").run(["sinfo"]),
     "the health check": lambda program, _path: program("health_check").scontrol("ping"),
     "the series of GPUs": lambda program, _path: gpu_series(program("slurm_metrics/files/slurm-gpu-metrics")),

@@ -15,8 +15,8 @@ from typing import Any
 from ..nodes.health import health_environment
 from .cluster import tmp_fs
 from .paths import HEALTH_PROGRAM, LIB_DIR
-from .public_files import public_content
 from .program_files import library
+from .public_files import public_content
 from .run_host import RunHost
 from .unchanged_hosts import changed_hosts, record_digests
 

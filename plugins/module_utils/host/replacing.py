@@ -25,7 +25,9 @@ def opened_directory(path: str) -> Iterator[int]:
         os.close(directory)
 
 
-def replace(path: str, content: bytes, mode: int = 0o644, ids: tuple[int, int] = (-1, -1)) -> None:
+def replace(
+    path: str, content: bytes, mode: int = 0o644, ids: tuple[int, int] = (-1, -1), synced: bool = False
+) -> None:
     """Replace a file at once. Its directory must be there.
 
     Args:
@@ -33,6 +35,7 @@ def replace(path: str, content: bytes, mode: int = 0o644, ids: tuple[int, int] =
         content: what it has afterwards.
         mode: its permissions.
         ids: its user and its group; -1: those of this process.
+        synced: whether a host that loses its power afterwards returns with it.
 
     Raises OSError: nothing has changed.
     """
@@ -46,7 +49,12 @@ def replace(path: str, content: bytes, mode: int = 0o644, ids: tuple[int, int] =
             if ids != (-1, -1):
                 os.fchown(file.fileno(), *ids)
             os.fchmod(file.fileno(), mode)
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
         os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+        if synced:
+            os.fsync(directory)
 
 
 def remove(path: str) -> None:
@@ -56,7 +64,12 @@ def remove(path: str) -> None:
         os.unlink(name, dir_fd=directory)
 
 
-def read(path: str) -> bytes:
-    """The content of a file that is no link, and for which nobody waits. Raises OSError."""
+def read_with_status(path: str) -> tuple[bytes, os.stat_result]:
+    """The content of a file that is no link, for which nobody waits, and what is known of it. Raises OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        return file.read()
+        return file.read(), os.fstat(file.fileno())
+
+
+def read(path: str) -> bytes:
+    """The content of such a file."""
+    return read_with_status(path)[0]
