@@ -35,7 +35,7 @@ def program() -> ModuleType:
 
 
 @pytest.fixture(name="calls")
-def programs_of_a_host(program: ModuleType, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def programs_of_a_host(stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand-ins that succeed; systemctl writes down what it starts and stops."""
     monkeypatch.setitem(environment.ENVIRONMENT, "PATH", os.environ["PATH"])
     calls = tmp_path / "calls"
@@ -70,7 +70,7 @@ def host_with_staged_key(program: ModuleType, tmp_path: Path, closed: tuple[str,
     (keys / "munge.key").write_bytes(OLD)
     (keys / "munge.key.next").write_bytes(NEW)
     times = {"quiet": 0.0, "gap": 0.0, "stop": 0.3, "wait": 0.3, "pause": 0.02, "ask": 0.2, "dead": 0.1}
-    return program.Host(keys, tmp_path / "record", [closed], proves=True, **times)
+    return program.SwitchedHost(keys, tmp_path / "record", [closed], proves=True, **times)
 
 
 def test_a_host_switches_when_the_controllers_have_stopped(program: ModuleType, host: Any, calls: Path) -> None:

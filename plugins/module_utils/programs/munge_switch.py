@@ -49,7 +49,7 @@ class SwitchError(CollectionError):
 
 
 @dataclass
-class Host:
+class SwitchedHost:
     """This host; a test gives it another directory, other programs and shorter times."""
 
     keys: Path = KEYS
@@ -158,7 +158,7 @@ def write(target: Path, content: bytes, found: os.stat_result) -> None:
     replacing.replace(str(target), content, stat.S_IMODE(found.st_mode), ids, synced=True)
 
 
-def stage(host: Host, content: bytes) -> None:
+def stage(host: SwitchedHost, content: bytes) -> None:
     """Write the next key next to the present one."""
     write(host.next, content, replacing.read_with_status(str(host.present))[1])
 
@@ -170,7 +170,7 @@ def restart() -> None:
     must("unmunge", "--no-output", stdin=must("munge", "--no-input"))
 
 
-def take_next(host: Host) -> None:
+def take_next(host: SwitchedHost) -> None:
     """The staged key becomes the present one. If munged does not take it, the present one comes back."""
     if not host.next.exists():
         raise SwitchError(f"{host.next} is missing")
@@ -183,7 +183,7 @@ def take_next(host: Host) -> None:
         raise
 
 
-def take_previous(host: Host) -> None:
+def take_previous(host: SwitchedHost) -> None:
     """The key before the switch comes back."""
     copy(host.previous, host.present)
     restart()
@@ -202,7 +202,7 @@ def until(seconds: float, pause: float) -> Iterator[None]:
         time.sleep(pause)
 
 
-def wait_for_controllers(host: Host) -> None:
+def wait_for_controllers(host: SwitchedHost) -> None:
     """Return when all slurmctld have stopped, or when they serve with the other key: then this host is late."""
     if not host.controllers:
         return
@@ -223,7 +223,7 @@ def wait_for_controllers(host: Host) -> None:
     raise SwitchError("not all controllers have stopped slurmctld, so this host keeps its key")
 
 
-def asks(host: Host, ports: set[str], lost: bool) -> bool:
+def asks(host: SwitchedHost, ports: set[str], lost: bool) -> bool:
     """Whether a host that waits asks slurmctld: where it listens, or where all that are not lost do.
 
     sinfo would wait for one that is away, and the host would not see the others stop.
@@ -231,7 +231,7 @@ def asks(host: Host, ports: set[str], lost: bool) -> bool:
     return host.proves and not host.is_controller and (ports == {OPEN} or (lost and ports == {OPEN, SILENT}))
 
 
-def check_first(host: Host) -> None:
+def check_first(host: SwitchedHost) -> None:
     """A standby stops only while the first controller runs.
 
     If that has lost its power, all hosts keep their key, and the standby takes over as at any other time.
@@ -240,7 +240,7 @@ def check_first(host: Host) -> None:
         raise SwitchError("slurmctld of the first controller does not answer, so this host keeps its key")
 
 
-def wait_for_standbys(host: Host) -> None:
+def wait_for_standbys(host: SwitchedHost) -> None:
     """The first controller stops last: a command that meets a standby alone asks again after 60 s only.
 
     That is half of SlurmctldTimeout (slurm_send_recv_controller_msg in src/common/slurm_protocol_api.c).
@@ -251,14 +251,14 @@ def wait_for_standbys(host: Host) -> None:
     raise SwitchError("another controller has not stopped slurmctld, so this one goes on with its key")
 
 
-def wait_for_first(host: Host) -> None:
+def wait_for_first(host: SwitchedHost) -> None:
     """Wait some seconds for the first controller, which starts first for the same reason, unless it is lost."""
     for _try in until(host.lead, host.pause):
         if port(host.controllers[0]) != CLOSED:
             return
 
 
-def prove(host: Host) -> None:
+def prove(host: SwitchedHost) -> None:
     """Ask slurmctld. It refuses this host only if it has the other key: then that one comes back.
 
     Without an answer nothing is known, so the key stays; the next run of rotate_keys.yml compares.
@@ -275,7 +275,7 @@ def prove(host: Host) -> None:
     raise SwitchError("the controllers did not answer after the switch")
 
 
-def switch(host: Host, at: float) -> None:
+def switch(host: SwitchedHost, at: float) -> None:
     """Change the key at this time."""
     time.sleep(max(0.0, at - time.time()))
     if host.is_controller:
@@ -300,7 +300,7 @@ def switch(host: Host, at: float) -> None:
         prove(host)
 
 
-def arm(host: Host, at: float, arguments: list[str]) -> None:
+def arm(host: SwitchedHost, at: float, arguments: list[str]) -> None:
     """Start the unit that switches. A controller whose program is killed starts slurmctld all the same."""
     run(["systemctl", "stop", UNIT], seconds=SECONDS)
     run(["systemctl", "reset-failed", UNIT])
@@ -311,7 +311,7 @@ def arm(host: Host, at: float, arguments: list[str]) -> None:
     must("systemd-run", f"--unit={UNIT}", "--collect", "--quiet", *after, *program)
 
 
-def state(host: Host) -> dict[str, object]:
+def state(host: SwitchedHost) -> dict[str, object]:
     """What is known of the keys of this host."""
     found: dict[str, object] = {name: digest(getattr(host, name)) for name in ("present", "next", "previous")}
     active = run(["systemctl", "is-active", UNIT]).output.strip()
@@ -335,9 +335,9 @@ def main() -> int:
     parser.add_argument("--is-controller", action="store_true")
     parser.add_argument("--is-standby", action="store_true")
     parser.add_argument("--proves", action="store_true")
-    parser.add_argument("--gap", type=float, default=Host.gap)
+    parser.add_argument("--gap", type=float, default=SwitchedHost.gap)
     given = parser.parse_args()
-    host = Host(
+    host = SwitchedHost(
         controllers=given.controller,
         is_controller=given.is_controller,
         is_standby=given.is_standby,
