@@ -56,7 +56,7 @@ class Answer(NamedTuple):
 def run(
     command: Sequence[str],
     stdin: str = "",
-    seconds: float = SECONDS,
+    seconds: float | None = SECONDS,
     conf: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> Answer:
@@ -65,7 +65,7 @@ def run(
     Args:
         command: the command and its arguments.
         stdin: its standard input.
-        seconds: the time after which it is killed.
+        seconds: the time after which it is killed; None: never.
         conf: path of a slurm.conf instead of the host's own.
         environment: further variables, or other values of the collection's own.
     """
@@ -89,9 +89,9 @@ def run(
         return Answer(NOT_STARTED, "", str(error))
     try:
         said, errors = process.communicate(stdin or None, timeout=seconds)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as error:
         end(process)
-        return Answer(NO_ANSWER, "", f"no answer in {round(seconds, 1):g} s")
+        return Answer(NO_ANSWER, "", f"no answer in {round(error.timeout, 1):g} s")
     except BaseException:  # a signal, such as that of Ctrl-C, ends this program alone
         end(process)
         raise

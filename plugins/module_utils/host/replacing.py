@@ -44,7 +44,7 @@ def replace(
     with opened_directory(parent) as directory:
         with suppress(FileNotFoundError):
             os.unlink(new, dir_fd=directory)
-        with open(os.open(new, _NEW, 0o600, dir_fd=directory), "wb") as file:
+        with os.fdopen(os.open(new, _NEW, 0o600, dir_fd=directory), "wb") as file:
             file.write(content)
             if ids != (-1, -1):
                 os.fchown(file.fileno(), *ids)
