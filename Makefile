@@ -98,7 +98,7 @@ ruff: $(ready)
 mypy: $(ready)
 	@mkdir -p $(dir $(typed)) && ln -sfn $(CURDIR) $(typed)
 	mypy $(typed)/plugins $(typed)/tests $(typed)/roles/*/files/*.py $(typed)/roles/slurm_report/files/slurm_report
-	mypy --scripts-are-modules roles/slurm_metrics/files/slurm-* roles/accept/files/slurm-accept
+	mypy --scripts-are-modules roles/slurm_metrics/files/slurm-*
 
 shellcheck:
 	shellcheck --external-sources .ci/run $$(git grep -lE '^#!.*(ba)?sh$$' -- tests roles ':!*.py' ':!*.md' ':!*.yml' ':!*.j2')

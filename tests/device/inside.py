@@ -33,6 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.publis
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_values import DATABASE
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.defaults import CGROUP, SLURM, fixed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver, mig
@@ -192,7 +193,7 @@ def accept_job(given: Any) -> Any:
         given: `node`, `gpus` (their number), `image` (of PyTorch; "" without it), `directory` (of the outputs).
 
     Returns:
-        The words of sbatch, its script, and the path of the program that it runs.
+        The words of sbatch, its script, the path of the program that it runs, and the files of that program.
     """
     xids = variables("slurm_health/defaults/main.yml")["slurm_health_xids"]
     site = tasks.Site(
@@ -207,6 +208,7 @@ def accept_job(given: Any) -> Any:
         "arguments": batch.sbatch_arguments(job),
         "script": batch.batch_script(job),
         "program": tasks.PROGRAM,
+        "files": program_files.library("slurm-accept", {tasks.PROGRAM: "programs.accept.accept_command"}),
     }
 
 

@@ -88,6 +88,7 @@ PLACES: dict[str, str] = {
     "plugins/modules/slurm_rolling.py": ROOTS,
     "plugins/modules/slurm_service.py": f"{ROOTS}; {RANDOM}",
     "plugins/modules/slurm_storage.py": ROOTS,
+    "plugins/module_utils/programs/accept/node_speed.py": RANDOM,
     "plugins/module_utils/programs/slurm_backup/restic_repository.py": RANDOM,
     "plugins/module_utils/programs/slurm_backup/restore_parts.py": f"{ROOTS}; test_state_that_is_restored",
     "plugins/module_utils/programs/slurm_backup/save_parts.py": ROOTS,

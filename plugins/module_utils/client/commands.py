@@ -59,6 +59,8 @@ def run(
     seconds: float | None = SECONDS,
     conf: str = "",
     environment: Mapping[str, str] | None = None,
+    directory: str | None = None,
+    grace: float = 0,
 ) -> Answer:
     """Run a command in a process group of its own, which ends with it if it takes too long.
 
@@ -68,6 +70,8 @@ def run(
         seconds: the time after which it is killed; None: never.
         conf: path of a slurm.conf instead of the host's own.
         environment: further variables, or other values of the collection's own.
+        directory: the directory in which it runs, instead of the present one.
+        grace: the seconds in which it can end itself before it is killed.
     """
     try:
         # The module's run_command has no limit of time.
@@ -76,6 +80,7 @@ def run(
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            cwd=directory,
             env={**own_environment(), **({"SLURM_CONF": conf} if conf else {}), **(environment or {})},
             start_new_session=True,
             encoding="utf-8",
@@ -90,7 +95,7 @@ def run(
     try:
         said, errors = process.communicate(stdin or None, timeout=seconds)
     except subprocess.TimeoutExpired as error:
-        end(process)
+        end(process, grace)
         return Answer(NO_ANSWER, "", f"no answer in {round(error.timeout, 1):g} s")
     except BaseException:  # a signal, such as that of Ctrl-C, ends this program alone
         end(process)
@@ -98,15 +103,18 @@ def run(
     return Answer(process.returncode, said, errors)
 
 
-def end(process: subprocess.Popen[Any]) -> None:
-    """Kill a command and its children.
+def end(process: subprocess.Popen[Any], grace: float = 0) -> None:
+    """Kill a command and its children. grace: the seconds in which it can end them itself, as srun ends its tasks.
 
     The kernel may not be able to end one that waits for a file server, so it is waited for a second only.
     """
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=1)
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 1)):
+        if seconds:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=seconds)
+                return
 
 
 def output(command: Sequence[str], seconds: float = SECONDS, environment: Mapping[str, str] | None = None) -> str:
