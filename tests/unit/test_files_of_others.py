@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 import jinja2
 import pytest
@@ -33,6 +34,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.slurm_ba
     restore_parts,
     saved_state,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.slurm_backup.restic_repository import Repository
 from programs import ROLES, StandIn, load
 
 pytestmark = pytest.mark.once
@@ -538,7 +540,7 @@ def test_state_that_is_restored(place: Place, kind: str) -> None:
     scratch = place.open / saved_state.RESTORING
     if place.attempt(kind, scratch):
         try:
-            restore_parts.restored_files(NoRepository(), "1", scratch)
+            restore_parts.restored_files(cast(Repository, NoRepository()), "1", scratch)
             assert scratch.lstat().st_uid == 0
             assert [*scratch.iterdir()] == []
         except FileExistsError:

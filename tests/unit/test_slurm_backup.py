@@ -9,6 +9,7 @@ import io
 import json
 import os
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ def stand_ins_of_the_program(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch)
     """Stand-ins that the program finds."""
     monkeypatch.setitem(environment.ENVIRONMENT, "PATH", os.environ["PATH"])
     return stand_in
+
+
+NONE: Any = None
+"""In the place of a repository that is not asked."""
 
 
 def job_state(next_id: int) -> bytes:
@@ -185,7 +190,7 @@ def test_a_copy_of_the_state_is_whole_without_half_written_files(tmp_path: Path)
 
 
 def test_a_state_without_its_jobs_is_no_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved_state.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     (state_directory(tmp_path / "state") / "job_state").unlink()
     with pytest.raises(backup_host.BackupError, match="has no job_state"):
         saved_state.copy_state(tmp_path / "state", tmp_path / "copy")
@@ -201,7 +206,7 @@ def test_clustername_is_put_in_place_last(tmp_path: Path, monkeypatch: pytest.Mo
         moved.append(new.name)
         rename(old, new)
 
-    monkeypatch.setattr(saved_state.os, "rename", noted)
+    monkeypatch.setattr(os, "rename", noted)
     saved_state.put_in_place(source, place)
     assert moved[-1] == "clustername"
     assert not (place / "hash.1/job.3").exists()
@@ -214,7 +219,7 @@ def test_a_snapshot_knows_the_version_of_slurm(stand_in: StandIn) -> None:
     tags = ["--host=head", "--tag=database", "--tag=cluster=c"]
     assert restic_repository.labels("database", settings) == [*tags, "--tag=slurm=26.05.5-1"]
     assert restic_repository.labels("database", {**settings, "slurm_package": "x"}) == tags
-    assert restore_parts.version_of({"tags": ["database", "slurm=26.05.5-1"]}, None, settings) == "26.05.5-1"
+    assert restore_parts.version_of({"tags": ["database", "slurm=26.05.5-1"]}, NONE, settings) == "26.05.5-1"
 
 
 @pytest.mark.parametrize(
@@ -282,13 +287,13 @@ def test_a_repository_that_clusters_share(
 
 def test_a_snapshot_of_an_earlier_collection_is_of_the_version_in_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore_parts, "manifest_of", lambda _repository: {"packages": {"slurm-smd": "24.11.5-4"}})
-    assert restore_parts.version_of({"tags": ["database"]}, None, {"slurm_package": "slurm-smd"}) == "24.11.5-4"
+    assert restore_parts.version_of({"tags": ["database"]}, NONE, {"slurm_package": "slurm-smd"}) == "24.11.5-4"
 
     def none(_repository: None) -> None:
         raise backup_host.BackupError("there is none")
 
     monkeypatch.setattr(restore_parts, "manifest_of", none)
-    assert restore_parts.version_of({"tags": None}, None, {"slurm_package": "slurm-smd"}) == ""
+    assert restore_parts.version_of({"tags": None}, NONE, {"slurm_package": "slurm-smd"}) == ""
 
 
 END = "-- Dump completed on 2026-01-31"
