@@ -127,7 +127,7 @@ PLACES: dict[str, Callable[..., object]] = {
     "the trial start of slurmctld": lambda _program, path: in_module(lambda _module: trial(path)),
     "the conversion of a database": lambda _program, _path: in_module(lambda _module: conversion.end_conversion()),
     # Programs of roles.
-    "slurm-backup: jobs": lambda program, _path: program("slurm_backup.saved_jobs").listed_jobs(),
+    "slurm-backup: jobs": lambda program, _path: program("slurm_backup.saved_state").listed_jobs(),
     "slurm-backup: who serves": lambda program, _path: program("slurm_backup.save_parts").serves(
         {"state": "/x", "controllers": ["a", "b"], "host": "a"}
     ),
@@ -325,7 +325,7 @@ def test_the_words_before_a_command(archive: bool, seen: Callable[[], Any]) -> N
 
 OF_OTHERS = {
     "first_boot.py": 1,  # the site's own command for a key
-    "slurm-accept": 2,  # a job's, which belong to its allocation
+    "accept_results.py": 1,  # a job's, which belong to its allocation
 }
 """Calls in programs of roles whose environment is not ours, except in the tools of users."""
 
@@ -344,6 +344,7 @@ def calls_without_environment(path: Path) -> list[int]:
 
 def test_each_program_of_a_role_gives_its_commands_an_environment() -> None:
     files = [path for path in ROLES.glob("*/files/**/*") if path.is_file() and "job_tools" not in path.parts]
+    files += (ROLES.parent / "plugins/module_utils/programs").rglob("*.py")
     programs = [path for path in files if b"\nfrom __future__ import" in path.read_bytes()]
     found = {path.name: lines for path in programs if (lines := calls_without_environment(path))}
     assert {name: len(lines) for name, lines in found.items()} == OF_OTHERS, found

@@ -26,8 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host import progr
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.accept import (
     accept_command,
     accept_results,
-    gpu_speed,
-    gpu_state,
+    gpu_measurements,
     node_speed,
 )
 from programs import StandIn
@@ -89,7 +88,7 @@ H200 = answer("nvidia-smi", "q-x")[1]
 
 
 def test_diagnoses_are_those_of_the_tasks() -> None:
-    assert tuple(gpu_state.DIAGNOSES) == DIAGNOSES
+    assert tuple(gpu_measurements.DIAGNOSES) == DIAGNOSES
 
 
 # -- GPUs ------------------------------------------------------------------------------------------------------------
@@ -134,15 +133,15 @@ def test_a_fault_of_a_gpu(change: dict[str, str], faults: dict[str, str]) -> Non
     for before, after in change.items():
         assert before in text
         text = text.replace(before, after, 1)
-    assert {test: fault for test, fault in gpu_state.gpu_faults(gpu_of(text)).items() if fault} == faults
+    assert {test: fault for test, fault in gpu_measurements.gpu_faults(gpu_of(text)).items() if fault} == faults
 
 
 def test_the_fabric_of_a_gpu() -> None:
-    assert gpu_state.fabric_fault(gpu_of(H200)) is None
+    assert gpu_measurements.fabric_fault(gpu_of(H200)) is None
     good = H200.replace("<state>N/A</state>\n\t\t\t<status>N/A", "<state>Completed</state>\n\t\t\t<status>Success", 1)
-    assert gpu_state.fabric_fault(gpu_of(good)) == ""
+    assert gpu_measurements.fabric_fault(gpu_of(good)) == ""
     bad = good.replace("<state>Completed", "<state>In Progress").replace("<status>Success", "<status>N/A")
-    assert gpu_state.fabric_fault(gpu_of(bad)) == "fabric In Progress"
+    assert gpu_measurements.fabric_fault(gpu_of(bad)) == "fabric In Progress"
 
 
 def test_links_that_are_down() -> None:
@@ -150,15 +149,15 @@ def test_links_that_are_down() -> None:
         "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n"
         "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
     )
-    assert gpu_state.nvlink_faults(text) == {0: "", 1: "links down: 1"}
-    assert gpu_state.nvlink_faults("") == {}
+    assert gpu_measurements.nvlink_faults(text) == {0: "", 1: "links down: 1"}
+    assert gpu_measurements.nvlink_faults("") == {}
 
 
 def test_only_errors_that_are_no_fault_of_a_program_count() -> None:
     text = "NVRM: Xid (PCI:0000:3b:00): 13, Graphics\n[2] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, fallen off the bus\n"
-    assert gpu_state.find_xid(text, ["48", "79"]) == "Xid (PCI:0000:3b:00): 79, pid=1, fallen off the bus"
-    assert gpu_state.find_xid(text, ["48"]) == ""
-    assert gpu_state.find_xid(text, []) == ""
+    assert gpu_measurements.find_xid(text, ["48", "79"]) == "Xid (PCI:0000:3b:00): 79, pid=1, fallen off the bus"
+    assert gpu_measurements.find_xid(text, ["48"]) == ""
+    assert gpu_measurements.find_xid(text, []) == ""
 
 
 def test_a_diagnosis() -> None:
@@ -166,9 +165,9 @@ def test_a_diagnosis() -> None:
         test = {"name": "PCIe", "results": [{"gpu_id": "3", "status": status, **more}]}
         return "Successfully ran\n" + json.dumps({"DCGM Diagnostic": {"test_categories": [{"tests": [test]}]}})
 
-    assert gpu_state.diagnosis_faults(of("Pass")) == ""
+    assert gpu_measurements.diagnosis_faults(of("Pass")) == ""
     failed = of("Fail", warnings=[{"warning": "bandwidth is low"}])
-    assert gpu_state.diagnosis_faults(failed) == "PCIe of GPU 3: bandwidth is low"
+    assert gpu_measurements.diagnosis_faults(failed) == "PCIe of GPU 3: bandwidth is low"
 
 
 def test_a_node_without_its_tools_says_so(measure: Measure, stand_in: StandIn) -> None:
@@ -210,19 +209,19 @@ GUIDE = """\
 
 
 def test_the_largest_size_counts_and_not_the_average() -> None:
-    assert gpu_speed.read_nccl_tests(GUIDE) == (8589934592, 188.23)
+    assert gpu_measurements.read_nccl_tests(GUIDE) == (8589934592, 188.23)
 
 
 def test_a_table_with_the_number_of_the_task_before_each_line() -> None:
     text = "".join(f" 0: {line}\n" for line in GUIDE.splitlines())
-    assert gpu_speed.read_nccl_tests(text) == (8589934592, 188.23)
+    assert gpu_measurements.read_nccl_tests(text) == (8589934592, 188.23)
 
 
 def test_a_table_with_wrong_values_is_none() -> None:
     with pytest.raises(accept_results.MeasureError, match="3 wrong values"):
-        gpu_speed.read_nccl_tests(GUIDE.replace("values : 0 OK", "values : 3 FAILED"))
+        gpu_measurements.read_nccl_tests(GUIDE.replace("values : 0 OK", "values : 3 FAILED"))
     with pytest.raises(accept_results.MeasureError, match="no table"):
-        gpu_speed.read_nccl_tests("# Avg bus bandwidth    : 126.358\n")
+        gpu_measurements.read_nccl_tests("# Avg bus bandwidth    : 126.358\n")
 
 
 def test_collectives_of_a_node_by_nccl_tests(measure: Measure, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.slurm_ba
     restore_parts,
     save_parts,
     saved_database,
-    saved_jobs,
     saved_state,
 )
 from programs import StandIn
@@ -49,19 +48,19 @@ def job_state(next_id: int) -> bytes:
 
 
 def test_the_next_job_id_is_written_into_the_header() -> None:
-    assert saved_jobs.job_id_of(job_state(77))[1] == 77
-    assert saved_jobs.with_job_id(job_state(77), 100) == job_state(100)
+    assert saved_state.job_id_of(job_state(77))[1] == 77
+    assert saved_state.with_job_id(job_state(77), 100) == job_state(100)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\0\0\x11PROTOCOL", job_state(1)[:-4], b"\0\0\0\x05other" + bytes(14)])
 def test_another_file_than_job_state_is_refused(content: bytes) -> None:
     with pytest.raises(backup_host.BackupError, match="does not begin as a file of slurmctld"):
-        saved_jobs.with_job_id(content, 5)
+        saved_state.with_job_id(content, 5)
 
 
 def test_jobs_on_nodes_are_kept_only_if_they_ran_in_the_backup() -> None:
-    saved = saved_jobs.jobs_of("5|5|RUNNING|a|n1\n6|4_2|SUSPENDED|a|n1\n7|7|PENDING|b|\n8|8|RUNNING|b|n2\nno job\n")
-    found = saved_jobs.compared(
+    saved = saved_state.jobs_of("5|5|RUNNING|a|n1\n6|4_2|SUSPENDED|a|n1\n7|7|PENDING|b|\n8|8|RUNNING|b|n2\nno job\n")
+    found = saved_state.compared(
         {"n1": {"5": "runs", "6": "runs", "7": "runs"}, "n2": {"5": "open", "9": "open"}, "n3": {}}, saved
     )
     assert found == {
@@ -71,25 +70,24 @@ def test_jobs_on_nodes_are_kept_only_if_they_ran_in_the_backup() -> None:
         "ended": {"8": "n2"},
         "used": [5, 6, 7, 9],
     }
-    words = "\n".join(saved_jobs.words_of_jobs(found))
+    words = "\n".join(saved_state.words_of_jobs(found))
     assert "7 on n1; 9 on n2" in words
-    assert saved_jobs.words_of_jobs(saved_jobs.compared({}, [])) == []
+    assert saved_state.words_of_jobs(saved_state.compared({}, [])) == []
 
 
 def test_a_job_that_only_has_to_report_its_end_is_not_lost() -> None:
     """On the other nodes of the job is the step extern, or a step that runs on: then the job is not over."""
-    saved = saved_jobs.jobs_of("5|5|RUNNING|a|n1\n")
+    saved = saved_state.jobs_of("5|5|RUNNING|a|n1\n")
     running = {
         "n1": {"5": "reports", "6": "reports", "7": "reports", "8": "open"},
         "n2": {"6": "open", "7": "runs"},
     }
-    found = saved_jobs.compared(running, saved)
+    found = saved_state.compared(running, saved)
     assert found["kept"] == [5]
     assert found["lost"] == {"7": ["n1", "n2"], "8": ["n1"]}
     assert found["reported"] == [6]
-    assert "jobs that have ended unknown to the backup; slurmstepd waits to report it: 6" in saved_jobs.words_of_jobs(
-        found
-    )
+    words = saved_state.words_of_jobs(found)
+    assert "jobs that have ended unknown to the backup; slurmstepd waits to report it: 6" in words
 
 
 def test_what_begun_in_the_backup_and_is_on_no_node_has_ended() -> None:
@@ -97,12 +95,16 @@ def test_what_begun_in_the_backup_and_is_on_no_node_has_ended() -> None:
 
     A job that was about to begin, or to end, goes on in slurmctld as it was. Parts of a job end together.
     """
-    saved = saved_jobs.jobs_of(
+    saved = saved_state.jobs_of(
         "12|9_2|RUNNING|a|n1\n9|9_3|SUSPENDED|a|n[1-2]\n20|20|COMPLETING|a|n1\n21|21|CONFIGURING|a|n1\n"
         "30|30+0|RUNNING|a|n1\n31|30+1|RUNNING|a|n2\n40|40+0|RUNNING|a|n1\n41|40+1|RUNNING|a|n2\n"
     )
-    assert saved_jobs.compared({"n1": {"30": "runs"}}, saved)["ended"] == {"9_2": "n1", "9_3": "n[1-2]", "40": "n1,n2"}
-    assert "30" not in saved_jobs.compared({"n2": {"31": "runs"}}, saved)["ended"]
+    assert saved_state.compared({"n1": {"30": "runs"}}, saved)["ended"] == {
+        "9_2": "n1",
+        "9_3": "n[1-2]",
+        "40": "n1,n2",
+    }
+    assert "30" not in saved_state.compared({"n2": {"31": "runs"}}, saved)["ended"]
 
 
 def test_jobs_that_have_ended_are_ended_in_slurmctld_until_it_has_done_it(
@@ -123,7 +125,7 @@ def test_jobs_that_have_ended_are_ended_in_slurmctld_until_it_has_done_it(
 
 
 def test_many_jobs_are_counted() -> None:
-    assert saved_jobs.listed(range(1, 53)).endswith("49, 50 and 2 more")
+    assert saved_state.listed(range(1, 53)).endswith("49, 50 and 2 more")
 
 
 def test_counts_between_those_before_and_after_the_dump_are_right() -> None:
@@ -335,12 +337,12 @@ def test_without_settings_the_error_names_their_file(
     monkeypatch.setattr(backup_host, "CONF", tmp_path)
     monkeypatch.setattr("sys.argv", ["slurm-backup", "look"])
     assert backup_command.main() == 1
-    assert f"{tmp_path}/settings.json is missing" in capsys.readouterr().err
+    assert f"{tmp_path}/settings.json: No such file" in capsys.readouterr().err
 
 
 def test_without_slurmctld_no_job_counts_as_running(stand_in: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
-    assert saved_jobs.listed_jobs() == []
+    assert saved_state.listed_jobs() == []
     assert "no list of jobs: squeue: slurm_load_jobs error: Unable to contact" in capsys.readouterr().err
 
 

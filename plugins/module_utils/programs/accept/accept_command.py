@@ -16,10 +16,17 @@ import os
 import socket
 
 from .accept_results import MeasureError, Results, run
-from .gpu_speed import Container, measure_collectives, measure_gpus, this_program
-from .gpu_state import check_gpus, diagnose
+from .gpu_measurements import (
+    Container,
+    check_gpus,
+    diagnose,
+    measure_collectives,
+    measure_gpus,
+    this_program,
+    torch_collective,
+    torch_gpus,
+)
 from .node_speed import measure_cpus, measure_files, measure_network, measure_rdma
-from .torch_speed import torch_collective, torch_gpus
 
 
 def measure_node(results: Results, options: argparse.Namespace, container: Container) -> None:

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...host import replacing
+from ...host.json_files import read_settings
 from ...host.locks import locked
 from ...language.errors import CollectionError
 from . import backup_host
-from .backup_host import BackupError, read_json
 from .restic_repository import add_key, prove_key, remove_keys
 from .restore_parts import control, end_jobs, jobs, look, restore_database, restore_state, return_records, since, verify
 from .save_parts import backup, first, renew
@@ -47,13 +47,8 @@ def main() -> int:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(prog="slurm-backup", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("run", help="save what this host holds")
-    commands.add_parser("first", help="save it, unless that was done with the present settings")
-    commands.add_parser("renew", help="save it, unless that was done with the present release of Slurm")
-    commands.add_parser("verify", help="prove the newest backup of what this host holds")
-    commands.add_parser("look", help="show what is there, and the newest backups")
-    commands.add_parser("control", help="print the files of the control host")
-    commands.add_parser("jobs", help="compare jobs on nodes with the newest backup")
+    for name, work in WORK_OF.items():
+        commands.add_parser(name, help=(work.__doc__ or "").partition("\n")[0])
     after = commands.add_parser("since", help="show what the database has of jobs after a backup")
     after.add_argument("seconds", type=int)
     after.add_argument("next_job_id", type=int)
@@ -61,17 +56,11 @@ def main() -> int:
     put_back.add_argument("part", choices=["database", "controller"])
     put_back.add_argument("--next-job-id", type=int, default=0)
     put_back.add_argument("--ended", nargs="*", default=[], help="the jobs of the state that have ended")
-    commands.add_parser("end-jobs", help="end the jobs of a state that was put back which have ended")
-    commands.add_parser("add-key", help="let the password on standard input open the repository as well")
-    commands.add_parser("prove-key", help="prove that this host works with the password on standard input")
-    commands.add_parser("remove-keys", help="remove the keys of the repository that another one has replaced")
     commands.add_parser("finish", help="note that the daemons run with what was put back")
     given = parser.parse_args()
     os.umask(0o022)  # that of a person or of a playbook may be any, and others read what is put back
     try:
-        settings = read_json(backup_host.CONF / "settings.json")
-        if not settings:
-            raise BackupError(f"{backup_host.CONF / 'settings.json'} is missing; site.yml writes it")
+        settings = read_settings(f"{backup_host.CONF}/settings.json")
         with locked("backup", LOCKED):
             # restic would make the directory above it as well, with mode 0700.
             backup_host.CACHE.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -24,18 +24,22 @@ from .backup_host import BackupError, first_words, output_of, read_json, shown_t
 from .restic_repository import VERSION_TAG, Repository, newest, snapshot_time
 from .save_parts import WRITTEN, serves
 from .saved_database import counts, different_counts, has_database, load_database, rows_in_words, sql, tables
-from .saved_jobs import (
+from .saved_state import (
+    NEEDED,
+    RESTORING,
     STARTED,
     compared,
+    has_state,
     job_id_of,
     jobs_now,
     listed,
+    put_in_place,
+    same_owner,
     whole_job,
     with_job_id,
     words_of_jobs,
     words_of_records,
 )
-from .saved_state import NEEDED, RESTORING, has_state, put_in_place, same_owner
 
 
 def verify_database(repository: Repository, settings: Mapping[str, Any]) -> dict[str, Any]:

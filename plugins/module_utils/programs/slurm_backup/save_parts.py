@@ -17,8 +17,7 @@ from . import backup_host
 from .backup_host import BackupError, output_of, read_json, shown_time, write_json
 from .restic_repository import CLUSTER_TAG, Repository, cluster_of, versions
 from .saved_database import counts
-from .saved_jobs import job_id_of, listed_jobs
-from .saved_state import copy_file, copy_state
+from .saved_state import copy_file, copy_state, job_id_of, listed_jobs
 
 RELEASE = re.compile(r"(?:\d+:)?(\d+\.\d+)\.")
 """The release in the version of a package of Slurm."""
