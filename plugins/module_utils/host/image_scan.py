@@ -267,21 +267,9 @@ def _is_random(value: bytes) -> bool:
     """Whether a value looks like one that a program has made: three kinds of letters, and few of them again."""
     if b"://" in value or value.startswith((b"/", b"./", b"~")):
         return False
-    kinds = sum(any(map(kind, value)) for kind in (_is_digit, _is_upper, _is_lower))
+    kinds = sum(bool(re.search(kind, value)) for kind in (rb"[0-9]", rb"[A-Z]", rb"[a-z]"))
     shares = [value.count(letter) / len(value) for letter in {*value}]
     return kinds == 3 and -sum(share * math.log2(share) for share in shares) >= RANDOM
-
-
-def _is_digit(letter: int) -> bool:
-    return 48 <= letter <= 57
-
-
-def _is_upper(letter: int) -> bool:
-    return 65 <= letter <= 90
-
-
-def _is_lower(letter: int) -> bool:
-    return 97 <= letter <= 122
 
 
 class _PackageFiles:
