@@ -12,9 +12,9 @@ import os
 import shutil
 import subprocess
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from xml.etree import ElementTree
 
 from ...acceptance.catalog import TESTS
 from ...client import commands

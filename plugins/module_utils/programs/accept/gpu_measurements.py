@@ -9,10 +9,10 @@ import json
 import os
 import re
 import sys
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
 
 from .accept_results import GIB, MIB, MeasureError, Results, run, run_any, there
 from .node_speed import on_node
@@ -337,7 +337,7 @@ def torch_gpus(results: Results) -> None:
 def copy_on_gpu(torch: Any, results: Results, index: int, count: int) -> None:
     """Memory bandwidth of a GPU, and copies to and from the host and the other GPUs."""
     size = min(4 * GIB, torch.cuda.mem_get_info(index)[0] // 4)
-    data, copy = (torch.empty(size, dtype=torch.uint8, device=index) for _ in range(2))
+    data, copy = (torch.empty(size, dtype=torch.uint8, device=index) for _time in range(2))
     host = torch.empty(min(size, GIB), dtype=torch.uint8, pin_memory=True)
     part = data[: len(host)]
     # Each byte is read and written.
@@ -358,19 +358,19 @@ def copy_rate(torch: Any, source: Any, target: Any) -> float:
 def multiply(torch: Any, results: Results, index: int) -> None:
     """Throughput of products of large matrices: two operations for each pair of numbers."""
     order = 8192
-    one, other = (torch.randn(order, order, dtype=torch.bfloat16, device=index) for _ in range(2))
+    one, other = (torch.randn(order, order, dtype=torch.bfloat16, device=index) for _time in range(2))
     seconds = timed(torch, lambda: one @ other)
     results.add("gpu_matrix", 2 * order**3 / seconds / 1e12, index, 2 * order**2)
 
 
 def timed(torch: Any, work: Callable[[], Any], rounds: int = ROUNDS) -> float:
     """Seconds of one repetition, after three that do not count."""
-    for _ in range(3):
+    for _time in range(3):
         work()
     torch.cuda.synchronize()
     begin, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()
-    for _ in range(rounds):
+    for _time in range(rounds):
         work()
     ended.record()
     torch.cuda.synchronize()
