@@ -43,6 +43,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 
 COLLECTION = Path("/collection")
+MODULES = "ansible_collections.gpucluster.slurm.plugins.modules"
 CONF = Path("/etc/slurm")
 HEALTH = Path("/etc/gpucluster-slurm")
 PROGRAM = Path("/usr/local/sbin/slurm-health")
@@ -60,7 +61,7 @@ def facts(_given: Any) -> Any:
     basic._ANSIBLE_PROFILE = "legacy"
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-        runpy.run_path(str(COLLECTION / "plugins/modules/slurm_hardware_facts.py"), run_name="__main__")
+        runpy.run_module(f"{MODULES}.slurm_hardware_facts", run_name="__main__")
     return json.loads(said.getvalue())
 
 
@@ -173,7 +174,7 @@ def _health(environment: Mapping[str, str]) -> None:
     for name in defaults["slurm_health_checks"]:
         (checks / name).write_bytes((source / "checks" / name).read_bytes())
         (checks / name).chmod(0o755)
-    PROGRAM.write_text(f"#!/usr/bin/python3 -I\n{(source / 'health.py').read_text()}")
+    PROGRAM.write_text(f"#!/usr/bin/python3 -I\n{program_files.sent('programs.health_check')}")
     PROGRAM.chmod(0o755)
     settings = {
         "HEALTH_MOUNTS": "",
