@@ -98,7 +98,6 @@ ruff: $(ready)
 mypy: $(ready)
 	@mkdir -p $(dir $(typed)) && ln -sfn $(CURDIR) $(typed)
 	mypy $(typed)/plugins $(typed)/tests $(typed)/roles/*/files/*.py
-	mypy --scripts-are-modules roles/accept/files/slurm-accept
 
 shellcheck:
 	shellcheck --external-sources .ci/run $$(git grep -lE '^#!.*(ba)?sh$$' -- tests roles ':!*.py' ':!*.md' ':!*.yml' ':!*.j2')

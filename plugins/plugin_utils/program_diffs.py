@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import SequenceMatcher
 from functools import cache
+from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any
 
+from ..module_utils.decisions.program_files import PACKAGE, program_of
 from ..module_utils.decisions.role_files import COLLECTION, ROLES
 
 MODULES = COLLECTION / "plugins/module_utils"
@@ -36,8 +38,10 @@ def _own_files() -> dict[str, str]:
 def own_file(text: str) -> str:
     """The file of this collection that a text of a host is made of, by its name here; empty if it is no such text.
 
-    It may begin with lines that a role has put before it.
+    It may begin with lines that a role has put before it. A starter, or a program that is sent, is made of its module.
     """
+    if module := program_of(text):
+        return (MODULES / module).relative_to(COLLECTION).as_posix()
     end = text.rstrip("\n")
     return next((name for name, body in _own_files().items() if body and end.endswith(body)), "")
 
@@ -51,10 +55,29 @@ def _counted(before: str, after: str) -> str:
     return f"{len(new) - same} of {len(new)} lines changed"
 
 
+def _library_of(diff: Any) -> str:
+    """The directory of a library of programs, for the diff of one of its modules; empty for another diff."""
+    if not isinstance(diff, Mapping) or not isinstance(diff.get("after"), str) or not own_file(diff["after"]):
+        return ""
+    directory, package, _path = str(diff.get("after_header", "")).partition(f"/{PACKAGE}/")
+    return directory if package else ""
+
+
+def _library_line(directory: str, diffs: list[Any]) -> dict[str, str]:
+    """The diff of the modules of a library, which are all new: another content has another directory."""
+    lines = sum(len(diff["after"].rstrip("\n").split("\n")) for diff in diffs)
+    line = f"{directory}: {len(diffs)} modules of gpucluster.slurm, {lines} lines (-v shows them)\n"
+    return {"before_header": directory, "after_header": directory, "prepared": line}
+
+
 def shortened(diff: Any) -> Any:
     """A diff, or the list of diffs of several files, with one line in the place of a program of this collection."""
     if isinstance(diff, list):
-        return [shortened(each) for each in diff]
+        found: list[Any] = []
+        for directory, group in groupby(diff, _library_of):
+            diffs = [*group]
+            found += [_library_line(directory, diffs)] if directory else map(shortened, diffs)
+        return found
     if not isinstance(diff, Mapping) or not isinstance(diff.get("after"), str) or not (name := own_file(diff["after"])):
         return diff
     path = str(diff.get("after_header", ""))

@@ -12,14 +12,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median, stdev
 from typing import Any
 
-from root import COLLECTION, Root
+from root import Root
 from steps import StepError
 
-SOURCE = COLLECTION / "roles/accept/files/slurm-accept"
 JOBS = 12
 """Jobs at most, for the noise of a GPU."""
 FEWEST = 3
@@ -67,12 +66,15 @@ exec chroot "$image" env {shlex.quote(f"PATH={path}")} \\
 """
 
 
-def install(root: Root, program: str) -> None:
+def install(root: Root, program: str, files: Sequence[Mapping[str, str]]) -> None:
     """Install slurm-accept in the root at the path of a program, and what takes the place of apptainer."""
+    directory, name = os.path.split(program)
     # The program looks for itself in the container, where /usr is the machine's.
-    root.write(f"{PLACE}/slurm-accept", f"#!/usr/bin/python3 -I\n{SOURCE.read_text()}", 0o755)
+    for file in files:
+        path, content = (file[key].replace(directory, PLACE) for key in ("path", "content"))
+        root.write(path, content, int(file.get("mode", "0644"), 8))
     root.inner(program).parent.mkdir(parents=True, exist_ok=True)
-    root.inner(program).symlink_to(f"{PLACE}/slurm-accept")
+    root.inner(program).symlink_to(f"{PLACE}/{name}")
     root.write(RUNTIME, runtime(os.path.dirname(sys.executable), os.environ), 0o755)
 
 

@@ -452,7 +452,7 @@ class Check:
         directory = f"{acceptance.PLACE}/outputs"
         given = {"node": NODE, "gpus": len(gpus), "image": image, "directory": directory}
         job = self.root.collection("accept_job", stdin=given)
-        acceptance.install(self.root, job["program"])
+        acceptance.install(self.root, job["program"], job["files"])
         self.root.inner(directory).mkdir()
         if image:
             self.root.mount_machine(image, acceptance.PLACE)

@@ -33,6 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.publis
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_values import DATABASE
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.defaults import CGROUP, SLURM, fixed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver, mig
@@ -42,6 +43,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 
 COLLECTION = Path("/collection")
+MODULES = "ansible_collections.gpucluster.slurm.plugins.modules"
 CONF = Path("/etc/slurm")
 HEALTH = Path("/etc/gpucluster-slurm")
 PROGRAM = Path("/usr/local/sbin/slurm-health")
@@ -59,7 +61,7 @@ def facts(_given: Any) -> Any:
     basic._ANSIBLE_PROFILE = "legacy"
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-        runpy.run_path(str(COLLECTION / "plugins/modules/slurm_hardware_facts.py"), run_name="__main__")
+        runpy.run_module(f"{MODULES}.slurm_hardware_facts", run_name="__main__")
     return json.loads(said.getvalue())
 
 
@@ -172,7 +174,7 @@ def _health(environment: Mapping[str, str]) -> None:
     for name in defaults["slurm_health_checks"]:
         (checks / name).write_bytes((source / "checks" / name).read_bytes())
         (checks / name).chmod(0o755)
-    PROGRAM.write_text(f"#!/usr/bin/python3 -I\n{(source / 'health.py').read_text()}")
+    PROGRAM.write_text(f"#!/usr/bin/python3 -I\n{program_files.sent('programs.health_check')}")
     PROGRAM.chmod(0o755)
     settings = {
         "HEALTH_MOUNTS": "",
@@ -192,7 +194,7 @@ def accept_job(given: Any) -> Any:
         given: `node`, `gpus` (their number), `image` (of PyTorch; "" without it), `directory` (of the outputs).
 
     Returns:
-        The words of sbatch, its script, and the path of the program that it runs.
+        The words of sbatch, its script, the path of the program that it runs, and the files of that program.
     """
     xids = variables("slurm_health/defaults/main.yml")["slurm_health_xids"]
     site = tasks.Site(
@@ -207,6 +209,7 @@ def accept_job(given: Any) -> Any:
         "arguments": batch.sbatch_arguments(job),
         "script": batch.batch_script(job),
         "program": tasks.PROGRAM,
+        "files": program_files.library("slurm-accept", {tasks.PROGRAM: "programs.accept.accept_command"}),
     }
 
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from programs import load
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.accept import accept_command
 from simulated_acceptance import recorded_noise
 
 pytestmark = pytest.mark.once
@@ -331,9 +331,9 @@ def test_the_stand_in_for_pytorch_reaches_its_own_rates(
     """It is what the check measures on a machine without a GPU."""
     torch = parts["stand_in_torch"]
     monkeypatch.setitem(sys.modules, "torch", torch)
-    accept = load("accept/files/slurm-accept")
     tests = parts["acceptance"].MEASURED
-    assert accept.main(["gpus", f"--tests={','.join(tests)}", "--nodes=n1"]) == 0
+    monkeypatch.setattr("sys.argv", ["slurm-accept", "gpus", f"--tests={','.join(tests)}", "--nodes=n1"])
+    assert accept_command.main() == 0
     values = {line["test"]: line["value"] for line in map(json.loads, capsys.readouterr().out.splitlines())}
     rates = {"gpu_memory_bandwidth": 2 * torch.ON_GPU / 1e9, "gpu_matrix": torch.MATRIX / 1e12}
     rates |= dict.fromkeys(("host_to_gpu", "gpu_to_host"), torch.TO_HOST / 1e9)

@@ -11,22 +11,30 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 import jinja2
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import enroot
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks, replacing
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import homes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.slurm_backup import (
+    backup_host,
+    restore_parts,
+    saved_state,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.slurm_backup.restic_repository import Repository
 from programs import ROLES, StandIn, load
 
 pytestmark = pytest.mark.once
@@ -78,7 +86,7 @@ PLACES: dict[str, str] = {
     "plugins/modules/slurm_config.py": ROOTS,
     "plugins/modules/slurm_accounting.py": RANDOM,
     "plugins/module_utils/host/program_library.py": ROOTS,
-    "plugins/module_utils/host/replacing.py": "test_replacing.py",
+    "plugins/module_utils/host/replacing.py": "test_outputs, test_outputs_that_are_read, test_the_directory_of_outputs",
     "plugins/modules/slurm_conversion.py": ROOTS,
     "plugins/modules/slurm_firewall.py": ROOTS,
     "plugins/modules/slurm_host_cleanup.py": ROOTS,
@@ -88,11 +96,16 @@ PLACES: dict[str, str] = {
     "plugins/modules/slurm_rolling.py": ROOTS,
     "plugins/modules/slurm_service.py": f"{ROOTS}; {RANDOM}",
     "plugins/modules/slurm_storage.py": ROOTS,
-    "roles/backup/files/slurm_backup.py": "test_state_that_is_saved, test_state_that_is_restored",
+    "plugins/module_utils/programs/accept/node_speed.py": RANDOM,
+    "plugins/module_utils/programs/slurm_backup/restic_repository.py": RANDOM,
+    "plugins/module_utils/programs/slurm_backup/restore_parts.py": f"{ROOTS}; test_state_that_is_restored",
+    "plugins/module_utils/programs/slurm_backup/save_parts.py": ROOTS,
+    "plugins/module_utils/programs/slurm_backup/saved_state.py": (
+        "test_state_that_is_saved, test_state_that_is_restored"
+    ),
     "plugins/module_utils/programs/image_first_boot.py": f"{ROOTS}; {RANDOM}; test_first_boot.py",
     "plugins/module_utils/programs/notebook.py": AS_USER,
     "plugins/module_utils/programs/notebook_job.py": AS_USER,
-    "roles/rotation/files/munge_switch.py": f"{ROOTS}, and munge's own, without links; test_munge_switch.py",
     "plugins/module_utils/programs/health_check.py": "test_locks_of_programs",
     "plugins/module_utils/programs/metrics/slurm_gpu_hours.py": f"{ROOTS}; test_gpu_hours.py",
     "plugins/module_utils/programs/slurm_report.py": f"{ROOTS}; {RANDOM}",
@@ -333,10 +346,114 @@ def held(lock: Path) -> Iterator[int]:
 # -- programs of roles -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", name="backup")
-def backup_program() -> ModuleType:
-    module: ModuleType = load("backup/files/slurm_backup.py")
-    return module
+OWN_WAYS: dict[str, str] = {
+    "slurm_backup/saved_state.py": "test_state_that_is_saved, test_state_that_is_restored",
+    "slurm_backup/save_parts.py": f"copies into a new directory of root: {ROOTS}",
+    "slurm_backup/restore_parts.py": f"moves what is missing there: {ROOTS}",
+}
+"""Programs that make or replace files, or lock, in another way than by host/replacing, host/locks and tempfile."""
+
+MAKES_ITSELF = {
+    "write_text",
+    "write_bytes",
+    "touch",
+    "rename",
+    "symlink",
+    "symlink_to",
+    "link",
+    "hardlink_to",
+    "mkfifo",
+}
+MAKES_ITSELF |= {"truncate", "copy2", "copyfile", "copytree", "move", "flock", "lockf"}
+WRITING = re.compile(r"O_(CREAT|WRONLY|RDWR|TRUNC)|opener=|^open\([^,]+, (mode=)?'[rbt]*[wax+]")
+
+
+def makes_files_itself(source: str) -> bool:
+    """Whether a program opens a file to write it, renames or copies one, or takes a lock, itself."""
+    for call in ast.walk(ast.parse(source)):
+        if isinstance(call, ast.Call):
+            function, text = ast.unparse(call.func), ast.unparse(call)
+            if function in ("os.replace", "shutil.copy") or function.rpartition(".")[2] in MAKES_ITSELF:
+                return True
+            if function in ("open", "os.open", "os.fdopen", "io.open") and WRITING.search(text):
+                return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("source", "itself"),
+    [
+        ("open(path, 'w')", True),
+        ("open(path, mode='ab')", True),
+        ("open(path, opener=of_root)", True),
+        ("os.open(path, os.O_WRONLY)", True),
+        ("os.open(path, os.O_RDONLY)", False),
+        ("open(path, 'rb')", False),
+        ("os.replace(new, path)", True),
+        ("new.rename(path)", True),
+        ("fcntl.flock(lock, fcntl.LOCK_EX)", True),
+        ("shutil.copy2(path, new)", True),
+        ("text.replace('w', 'x')", False),
+        ("replacing.replace(path, b'')", False),
+    ],
+)
+def test_what_a_program_does_itself_is_found(source: str, itself: bool) -> None:
+    assert makes_files_itself(source) is itself
+
+
+def test_outputs_and_locks_of_programs_go_through_the_shared_modules() -> None:
+    """`test_locks` and `test_outputs` try these with what a user puts in the place of a lock and of an output."""
+    programs = ROOT / "plugins/module_utils/programs"
+    found = {str(path.relative_to(programs)) for path in programs.rglob("*.py") if makes_files_itself(path.read_text())}
+    assert found == {*OWN_WAYS}
+
+
+@as_root
+@kinds
+@pytest.mark.parametrize("name", ["out", ".out.new"])
+def test_outputs(place: Place, kind: str, name: str) -> None:
+    if place.attempt(kind, place.open / name):
+        try:
+            replacing.replace(str(place.open / "out"), b"new\n", 0o600)
+            assert (place.open / "out").read_bytes() == b"new\n"
+            assert (place.open / "out").lstat().st_nlink == 1
+        except IsADirectoryError:
+            assert kind == "directory"
+    place.check()
+
+
+@as_root
+@kinds
+def test_outputs_that_are_read(place: Place, kind: str) -> None:
+    if place.attempt(kind, place.open / "out"):
+        try:
+            assert b"secret" not in replacing.read(str(place.open / "out"))
+        except OSError:
+            assert kind == "directory" or kind.startswith("link")
+    place.check()
+
+
+@as_root
+@kinds
+def test_the_directory_of_outputs(place: Place, kind: str) -> None:
+    if place.attempt(kind, place.open / "outputs") and kind != "directory":
+        with pytest.raises(OSError, match="outputs"):
+            replacing.replace(str(place.open / "outputs/new"), b"new\n")
+    place.check()
+
+
+@pytest.fixture(name="backup")
+def backup_program(place: Place, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """slurm-backup, which says what it has; the exit status."""
+    module: ModuleType = load("slurm_backup.backup_command")
+    (place.path / "settings.json").write_text('{"host": "head"}')
+    monkeypatch.setattr(backup_host, "CONF", place.path)
+    monkeypatch.setattr(backup_host, "CACHE", place.path / "cache")
+    monkeypatch.setattr(module, "LOCKED", 0.2)
+    monkeypatch.setattr(module, "WORK_OF", {"look": lambda _settings: {"looked": True}})
+    monkeypatch.setattr("sys.argv", ["slurm-backup", "look"])
+    found: Callable[[], int] = module.main
+    return found
 
 
 @pytest.fixture(scope="module", name="health")
@@ -347,24 +464,18 @@ def health_program() -> ModuleType:
 
 @as_root
 @kinds
-@pytest.mark.parametrize("name", ["health", "backup"])
 def test_locks_of_programs(
-    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, backup: ModuleType, health: ModuleType
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, backup: Callable[[], int], health: ModuleType
 ) -> None:
     """A backup is refused, and a node is examined nevertheless."""
-    program = backup if name == "backup" else health
     path = place.open / "locks"
-    if name == "backup":
-        monkeypatch.setattr(program, "LOCKS", path)
     monkeypatch.setattr(locks, "LOCKS", str(path))
     if place.attempt(kind, path):
+        assert backup() == 1
         examined = False
-        try:
-            with program.alone(0.2):
-                examined = True
-        except (OSError, backup.BackupError):
-            pass
-        assert examined == (name == "health")
+        with health.alone(0.2):
+            examined = True
+        assert examined
     place.check()
 
 
@@ -375,34 +486,32 @@ def test_a_lock_of_a_program_that_is_held_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     name: str,
-    backup: ModuleType,
+    backup: Callable[[], int],
     health: ModuleType,
 ) -> None:
-    program = backup if name == "backup" else health
     path = place.open / "locks"
-    if name == "backup":
-        monkeypatch.setattr(program, "LOCKS", path)
     monkeypatch.setattr(locks, "LOCKS", str(path))
-    with program.alone(0):
+    with locks.locked(name, 0):
         assert not place.user(f"exec 9<{path}/{name}")
         assert stat.S_IMODE((path / name).stat().st_mode) == 0o600
     with held(path / name) as process:
-        try:
-            with program.alone(0.2):
-                said = capsys.readouterr().out
-        except backup.BackupError as error:
-            said = str(error)
-    assert f"process {process} (sh -c echo; read x)" in said
+        if name == "backup":
+            assert backup() == 1
+        else:
+            with health.alone(0.2):
+                pass
+    said = capsys.readouterr()
+    assert f"process {process} (sh -c echo; read x)" in said.out + said.err
 
 
 @as_root
 @kinds
-def test_state_that_is_saved(place: Place, backup: ModuleType, kind: str) -> None:
+def test_state_that_is_saved(place: Place, kind: str) -> None:
     """A link of user slurm would let the backup have, and then give to slurm, any file of root."""
-    for name in backup.NEEDED:
+    for name in saved_state.NEEDED:
         (place.open / name).write_text("x")
     if place.attempt(kind, place.open / "other"):
-        backup.copy_state(place.open, place.path / "copy")
+        saved_state.copy_state(place.open, place.path / "copy")
         copied = place.path / "copy/other"
         assert (
             copied.is_dir()
@@ -422,11 +531,11 @@ class NoRepository:
 
 @as_root
 @kinds
-def test_state_that_is_restored(place: Place, backup: ModuleType, kind: str) -> None:
-    scratch = place.open / backup.RESTORING
+def test_state_that_is_restored(place: Place, kind: str) -> None:
+    scratch = place.open / saved_state.RESTORING
     if place.attempt(kind, scratch):
         try:
-            backup.restored_files(NoRepository(), "1", scratch)
+            restore_parts.restored_files(cast(Repository, NoRepository()), "1", scratch)
             assert scratch.lstat().st_uid == 0
             assert [*scratch.iterdir()] == []
         except FileExistsError:
@@ -435,7 +544,7 @@ def test_state_that_is_restored(place: Place, backup: ModuleType, kind: str) -> 
     saved.mkdir()
     (saved / "other").write_text("saved")
     if place.attempt(kind, place.open / "other"):
-        backup.put_in_place(saved, place.open)
+        saved_state.put_in_place(saved, place.open)
         assert (place.open / "other").read_text() == "saved"
         assert not (place.open / "other").is_symlink()
     place.check()

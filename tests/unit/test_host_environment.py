@@ -129,16 +129,16 @@ PLACES: dict[str, Callable[..., object]] = {
     "the trial start of slurmctld": lambda _program, path: in_module(lambda _module: trial(path)),
     "the conversion of a database": lambda _program, _path: in_module(lambda _module: conversion.end_conversion()),
     # Programs of roles.
-    "slurm-backup: jobs": lambda program, _path: program("backup/files/slurm_backup.py").listed_jobs(),
-    "slurm-backup: who serves": lambda program, _path: program("backup/files/slurm_backup.py").serves(
+    "slurm-backup: jobs": lambda program, _path: program("slurm_backup.saved_state").listed_jobs(),
+    "slurm-backup: who serves": lambda program, _path: program("slurm_backup.save_parts").serves(
         {"state": "/x", "controllers": ["a", "b"], "host": "a"}
     ),
-    "slurm-backup: rows": lambda program, _path: program("backup/files/slurm_backup.py").sql("SELECT 1"),
+    "slurm-backup: rows": lambda program, _path: program("slurm_backup.saved_database").sql("SELECT 1"),
     "slurm-backup: restic": lambda program, _path: (
-        program("backup/files/slurm_backup.py").Repository({"target": "/x", "cluster": "c"}).run("snapshots")
+        program("slurm_backup.restic_repository").Repository({"target": "/x", "cluster": "c"}).run("snapshots")
     ),
-    "slurm-backup: a dump": lambda program, _path: dump(program("backup/files/slurm_backup.py")),
-    "the switch of munge": lambda program, _path: program("rotation/files/munge_switch.py").run("sinfo"),
+    "slurm-backup: a dump": lambda program, _path: dump(program("slurm_backup.restic_repository")),
+    "the switch of munge": lambda program, _path: program("munge_switch").answer(),
     "the first boot": lambda program, _path: program("image_first_boot").is_joined(SimpleNamespace(daemon="sackd"), []),
     "the health check": lambda program, _path: program("health_check").scontrol("ping"),
     "the series of GPUs": lambda _program, _path: gpu_calls.DriverCalls(gpu_calls.GpuState(), Series()).run(
@@ -323,7 +323,7 @@ def test_the_words_before_a_command(archive: bool, seen: Callable[[], Any]) -> N
 # -- what a new place needs ------------------------------------------------------------------------------------------
 
 OF_OTHERS = {
-    "slurm-accept": 2,  # a job's, which belong to its allocation
+    "accept_results.py": 1,  # a job's, which belong to its allocation
 }
 """Calls in programs of roles whose environment is not ours, except in the tools of users."""
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import MODULES, sources
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -107,13 +107,13 @@ def test_programs_of_root_set_their_umask() -> None:
         *(path for path in ROOT.glob("roles/*/files/**/*") if path.suffix != ".pyc"),
         *ROOT.glob("roles/*/templates/*.sh.j2"),
     ]
-    texts = {path.name: path.read_text() for path in paths if path.is_file()}
-    for path in ROOT.glob("plugins/module_utils/programs/**/*.py"):
-        if "\ndef main(" in path.read_text():
-            module = ".".join(path.relative_to(ROOT / "plugins/module_utils").with_suffix("").parts)
-            texts[path.name] = "\n".join(program_files.sources(module).values())
-    making = {name for name, text in texts.items() if makes.search(text)} - {*OF_USERS}
-    assert {"health_check.py", "job_script.sh.j2", "prolog.sh.j2", "slurm_metrics.py"} < making
+    texts = {path.name: path.read_text() for path in paths if path.is_file() and path.name not in OF_USERS}
+    for path in (MODULES / "programs").rglob("*.py"):
+        if "\ndef main(" in path.read_text() and path.name not in OF_USERS:
+            found = sources(path.relative_to(MODULES).with_suffix("").as_posix().replace("/", "."))
+            texts[path.name] = "".join(text for name, text in found.items() if name.startswith("programs/"))
+    making = {name for name, text in texts.items() if makes.search(text)}
+    assert making >= {"backup_command.py", "health_check.py", "job_script.sh.j2", "prolog.sh.j2"}
     assert [name for name in making if not sets.search(texts[name])] == []
 
 

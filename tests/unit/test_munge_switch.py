@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from programs import StandIn, load
 
 pytestmark = pytest.mark.once
@@ -29,14 +30,14 @@ OLD, NEW = b"o" * 64, b"n" * 64
 @pytest.fixture(scope="module")
 def program() -> ModuleType:
     """The program."""
-    module: ModuleType = load("rotation/files/munge_switch.py")
+    module: ModuleType = load("munge_switch")
     return module
 
 
 @pytest.fixture(name="calls")
-def programs_of_a_host(program: ModuleType, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def programs_of_a_host(stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand-ins that succeed; systemctl writes down what it starts and stops."""
-    monkeypatch.setitem(program.ENVIRONMENT, "PATH", os.environ["PATH"])
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", os.environ["PATH"])
     calls = tmp_path / "calls"
     calls.touch()
     stand_in("systemctl", f'[ "$1" = reset-failed ] || echo "$@" >>{calls}')
@@ -69,7 +70,7 @@ def host_with_staged_key(program: ModuleType, tmp_path: Path, closed: tuple[str,
     (keys / "munge.key").write_bytes(OLD)
     (keys / "munge.key.next").write_bytes(NEW)
     times = {"quiet": 0.0, "gap": 0.0, "stop": 0.3, "wait": 0.3, "pause": 0.02, "ask": 0.2, "dead": 0.1}
-    return program.Host(keys, tmp_path / "record", [closed], proves=True, **times)
+    return program.SwitchedHost(keys, tmp_path / "record", [closed], proves=True, **times)
 
 
 def test_a_host_switches_when_the_controllers_have_stopped(program: ModuleType, host: Any, calls: Path) -> None:
@@ -298,10 +299,21 @@ def test_links_in_the_directory_of_munge_are_not_followed(program: ModuleType, h
     host.next.symlink_to(secret)
     with pytest.raises(OSError, match="symbolic links"):
         program.copy(host.next, host.present)
-    (host.keys / "munge.key.part").symlink_to(secret)
+    (host.keys / ".munge.key.new").symlink_to(secret)
     program.stage(host, NEW)
     program.copy(host.next, host.present)
     assert (secret.read_text(), host.present.read_bytes()) == ("of root", NEW)
+
+
+@pytest.mark.usefixtures("calls")
+def test_the_unit_runs_this_file(
+    program: ModuleType, host: Any, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is sent to the host, and is there until the next boot."""
+    stand_in("systemd-run", f'echo "$@" >{tmp_path}/ran')
+    monkeypatch.setattr("sys.argv", ["/run/switch.py", "arm"])
+    program.arm(host, 5.0, ["--proves"])
+    assert (tmp_path / "ran").read_text().endswith(" /run/switch.py switch --at=5.0 --proves\n")
 
 
 def test_an_address_may_be_of_either_kind(program: ModuleType) -> None:

@@ -11,17 +11,25 @@ documentation.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import Asked, read_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import DIAGNOSES, MISSED
-from programs import StandIn, load
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import program_library
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.accept import (
+    accept_command,
+    accept_results,
+    gpu_measurements,
+    node_speed,
+)
+from programs import StandIn
 from recordings import answer
 
 pytestmark = pytest.mark.once
@@ -29,29 +37,29 @@ pytestmark = pytest.mark.once
 RECORDED = Path(__file__).parent / "recorded/acceptance_tools"
 
 
-@pytest.fixture(name="accept")
-def _accept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The program; other programs are those of the test alone."""
-    module: ModuleType = load("accept/files/slurm-accept")
-    monkeypatch.setattr(module, "CLEAN", {**module.CLEAN, "PATH": f"{tmp_path}/stand-ins:{tmp_path}/none"})
+@pytest.fixture(autouse=True)
+def _programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Other programs are those of the test alone."""
+    path = f"{tmp_path}/stand-ins:{tmp_path}/none"
+    monkeypatch.setattr(accept_results, "CLEAN", {**accept_results.CLEAN, "PATH": path})
     (tmp_path / "none").mkdir()
     for name in ("sh", "cat", "cp", "sleep"):
         (tmp_path / "none" / name).symlink_to(f"/bin/{name}")
-    monkeypatch.setattr(module, "STARTED", 5)
+    monkeypatch.setattr(node_speed, "STARTED", 5)
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    return module
 
 
 Measure = Callable[..., tuple[list[Any], dict[str, str]]]
 
 
 @pytest.fixture(name="measure")
-def _measure(accept: ModuleType, capsys: pytest.CaptureFixture[str]) -> Measure:
+def _measure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Measure:
     """Run the program. Returns the values as the control host reads them, and why other tests have none."""
 
     def measure(what: str, *words: str, hardware: str = "m") -> tuple[list[Any], dict[str, str]]:
         capsys.readouterr()
-        assert accept.main([what, f"--hardware={hardware}", *words]) == 0
+        monkeypatch.setattr("sys.argv", ["/opt/slurm-accept", what, f"--hardware={hardware}", *words])
+        assert accept_command.main() == 0
         text = capsys.readouterr().out
         reading = read_lines(text, Asked(17, {"n1": hardware, "n2": hardware}), "job 17")
         assert not reading.errors
@@ -79,12 +87,8 @@ H200 = answer("nvidia-smi", "q-x")[1]
 # -- the catalog -----------------------------------------------------------------------------------------------------
 
 
-def test_units_are_those_of_the_catalog(accept: ModuleType) -> None:
-    for test in TESTS.values():
-        if not test.is_check:
-            assert accept.UNITS.get(test.name, "GB/s") == test.unit, test.name
-    assert {*accept.UNITS} <= {*TESTS}
-    assert tuple(accept.DIAGNOSES) == DIAGNOSES
+def test_diagnoses_are_those_of_the_tasks() -> None:
+    assert tuple(gpu_measurements.DIAGNOSES) == DIAGNOSES
 
 
 # -- GPUs ------------------------------------------------------------------------------------------------------------
@@ -124,46 +128,46 @@ def test_a_healthy_h200(measure: Measure, stand_in: StandIn, tmp_path: Path) -> 
     ],
     ids=str,
 )
-def test_a_fault_of_a_gpu(accept: ModuleType, change: dict[str, str], faults: dict[str, str]) -> None:
+def test_a_fault_of_a_gpu(change: dict[str, str], faults: dict[str, str]) -> None:
     text = H200
     for before, after in change.items():
         assert before in text
         text = text.replace(before, after, 1)
-    assert {test: fault for test, fault in accept.gpu_faults(gpu_of(text)).items() if fault} == faults
+    assert {test: fault for test, fault in gpu_measurements.gpu_faults(gpu_of(text)).items() if fault} == faults
 
 
-def test_the_fabric_of_a_gpu(accept: ModuleType) -> None:
-    assert accept.fabric_fault(gpu_of(H200)) is None
+def test_the_fabric_of_a_gpu() -> None:
+    assert gpu_measurements.fabric_fault(gpu_of(H200)) is None
     good = H200.replace("<state>N/A</state>\n\t\t\t<status>N/A", "<state>Completed</state>\n\t\t\t<status>Success", 1)
-    assert accept.fabric_fault(gpu_of(good)) == ""
+    assert gpu_measurements.fabric_fault(gpu_of(good)) == ""
     bad = good.replace("<state>Completed", "<state>In Progress").replace("<status>Success", "<status>N/A")
-    assert accept.fabric_fault(gpu_of(bad)) == "fabric In Progress"
+    assert gpu_measurements.fabric_fault(gpu_of(bad)) == "fabric In Progress"
 
 
-def test_links_that_are_down(accept: ModuleType) -> None:
+def test_links_that_are_down() -> None:
     text = (
         "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n"
         "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
     )
-    assert accept.nvlink_faults(text) == {0: "", 1: "links down: 1"}
-    assert accept.nvlink_faults("") == {}
+    assert gpu_measurements.nvlink_faults(text) == {0: "", 1: "links down: 1"}
+    assert gpu_measurements.nvlink_faults("") == {}
 
 
-def test_only_errors_that_are_no_fault_of_a_program_count(accept: ModuleType) -> None:
+def test_only_errors_that_are_no_fault_of_a_program_count() -> None:
     text = "NVRM: Xid (PCI:0000:3b:00): 13, Graphics\n[2] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, fallen off the bus\n"
-    assert accept.find_xid(text, ["48", "79"]) == "Xid (PCI:0000:3b:00): 79, pid=1, fallen off the bus"
-    assert accept.find_xid(text, ["48"]) == ""
-    assert accept.find_xid(text, []) == ""
+    assert gpu_measurements.find_xid(text, ["48", "79"]) == "Xid (PCI:0000:3b:00): 79, pid=1, fallen off the bus"
+    assert gpu_measurements.find_xid(text, ["48"]) == ""
+    assert gpu_measurements.find_xid(text, []) == ""
 
 
-def test_a_diagnosis(accept: ModuleType) -> None:
+def test_a_diagnosis() -> None:
     def of(status: str, **more: Any) -> str:
         test = {"name": "PCIe", "results": [{"gpu_id": "3", "status": status, **more}]}
         return "Successfully ran\n" + json.dumps({"DCGM Diagnostic": {"test_categories": [{"tests": [test]}]}})
 
-    assert accept.diagnosis_faults(of("Pass")) == ""
+    assert gpu_measurements.diagnosis_faults(of("Pass")) == ""
     failed = of("Fail", warnings=[{"warning": "bandwidth is low"}])
-    assert accept.diagnosis_faults(failed) == "PCIe of GPU 3: bandwidth is low"
+    assert gpu_measurements.diagnosis_faults(failed) == "PCIe of GPU 3: bandwidth is low"
 
 
 def test_a_node_without_its_tools_says_so(measure: Measure, stand_in: StandIn) -> None:
@@ -182,10 +186,10 @@ def test_a_node_without_its_tools_says_so(measure: Measure, stand_in: StandIn) -
     }
 
 
-def test_a_program_that_hangs_is_ended(accept: ModuleType, stand_in: StandIn) -> None:
+def test_a_program_that_hangs_is_ended(stand_in: StandIn) -> None:
     stand_in("nvidia-smi", "sleep 100")
-    with pytest.raises(accept.MeasureError, match="nvidia-smi gave no answer in 0 s"):
-        accept.run(["nvidia-smi"], 0.2)
+    with pytest.raises(accept_results.MeasureError, match=r"nvidia-smi: no answer in 0\.2 s"):
+        accept_results.run(["nvidia-smi"], 0.2)
 
 
 # -- nccl-tests ------------------------------------------------------------------------------------------------------
@@ -204,20 +208,20 @@ GUIDE = """\
 """Three rows of the table in guide 003."""
 
 
-def test_the_largest_size_counts_and_not_the_average(accept: ModuleType) -> None:
-    assert accept.read_nccl_tests(GUIDE) == (8589934592, 188.23)
+def test_the_largest_size_counts_and_not_the_average() -> None:
+    assert gpu_measurements.read_nccl_tests(GUIDE) == (8589934592, 188.23)
 
 
-def test_a_table_with_the_number_of_the_task_before_each_line(accept: ModuleType) -> None:
+def test_a_table_with_the_number_of_the_task_before_each_line() -> None:
     text = "".join(f" 0: {line}\n" for line in GUIDE.splitlines())
-    assert accept.read_nccl_tests(text) == (8589934592, 188.23)
+    assert gpu_measurements.read_nccl_tests(text) == (8589934592, 188.23)
 
 
-def test_a_table_with_wrong_values_is_none(accept: ModuleType) -> None:
-    with pytest.raises(accept.MeasureError, match="3 wrong values"):
-        accept.read_nccl_tests(GUIDE.replace("values : 0 OK", "values : 3 FAILED"))
-    with pytest.raises(accept.MeasureError, match="no table"):
-        accept.read_nccl_tests("# Avg bus bandwidth    : 126.358\n")
+def test_a_table_with_wrong_values_is_none() -> None:
+    with pytest.raises(accept_results.MeasureError, match="3 wrong values"):
+        gpu_measurements.read_nccl_tests(GUIDE.replace("values : 0 OK", "values : 3 FAILED"))
+    with pytest.raises(accept_results.MeasureError, match="no table"):
+        gpu_measurements.read_nccl_tests("# Avg bus bandwidth    : 126.358\n")
 
 
 def test_collectives_of_a_node_by_nccl_tests(measure: Measure, tmp_path: Path) -> None:
@@ -249,7 +253,11 @@ def test_gpus_by_pytorch_in_a_container(measure: Measure, stand_in: StandIn, tmp
     words = ["--nodes=n1", "--gpus=1", "--tests=gpu_matrix,host_to_gpu", "--image=torch.sif", "--runtime=apptainer"]
     (value,), _missed = measure("node", *words)
     assert (value.test, value.value, value.gpu, value.hardware, value.job) == ("gpu_matrix", 650.1, 0, "m", 17)
-    assert (tmp_path / "said").read_text().startswith("exec --nv --bind=")
+    assert (
+        (tmp_path / "said")
+        .read_text()
+        .startswith("exec --nv --bind=/opt:/opt torch.sif python3 -B /opt/slurm-accept gpus --tests=")
+    )
 
 
 def test_gpus_by_nvbandwidth_without_an_image(measure: Measure, stand_in: StandIn, tmp_path: Path) -> None:
@@ -272,10 +280,8 @@ def test_gpus_by_nvbandwidth_without_an_image(measure: Measure, stand_in: StandI
 # -- disks, processors, network --------------------------------------------------------------------------------------
 
 
-def test_a_disk(
-    measure: Measure, stand_in: StandIn, tmp_path: Path, accept: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(accept, "FILE", 1 << 20)
+def test_a_disk(measure: Measure, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_speed, "FILE", 1 << 20)
     stand_in("fio", f"cat {tmp_path}/$3.json")
     for way in ("write", "read"):
         (tmp_path / f"--rw={way}.json").write_text(f"note: both iodepth\n{recorded(f'fio-{way}.json')}")
@@ -287,44 +293,42 @@ def test_a_disk(
     assert not [*tmp_path.glob(".slurm-accept-*")]
 
 
-def test_a_file_system_past_whose_cache_nobody_writes(accept: ModuleType, stand_in: StandIn, tmp_path: Path) -> None:
+def test_a_file_system_past_whose_cache_nobody_writes(stand_in: StandIn, tmp_path: Path) -> None:
     refuses = "echo 'fio: looks like your file system does not support direct=1/buffered=0' >&2; exit 1"
     stand_in("fio", f'case "$*" in *--direct=1*) {refuses};; esac; cat {RECORDED}/fio-write.json')
-    assert accept.fio(str(tmp_path), "write") > 1
+    assert node_speed.fio(str(tmp_path), "write") > 1
 
 
-def test_a_full_disk(
-    measure: Measure, stand_in: StandIn, tmp_path: Path, accept: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk(measure: Measure, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in("fio", "exit 1")
-    monkeypatch.setattr(accept, "FILE", 1 << 60)
+    monkeypatch.setattr(node_speed, "FILE", 1 << 60)
     _values, missed = measure("node", "--nodes=n1", "--tests=disk_write_local", f"--disk={tmp_path}")
     assert "MiB free, and needs" in missed["disk_write_local"]
 
 
-def test_hpcc(accept: ModuleType) -> None:
-    found = accept.read_hpcc(recorded("hpccoutf.txt"))
+def test_hpcc() -> None:
+    found = node_speed.read_hpcc(recorded("hpccoutf.txt"))
     assert found == {"StarDGEMM_Gflops": pytest.approx(4.79807), "StarSTREAM_Triad": pytest.approx(70.5372)}
-    with pytest.raises(accept.MeasureError, match="computes wrongly"):
-        accept.read_hpcc(recorded("hpccoutf.txt").replace("Success=1", "Success=0"))
+    with pytest.raises(accept_results.MeasureError, match="computes wrongly"):
+        node_speed.read_hpcc(recorded("hpccoutf.txt").replace("Success=1", "Success=0"))
 
 
-def test_processors_by_hpcc(measure: Measure, stand_in: StandIn, accept: ModuleType) -> None:
+def test_processors_by_hpcc(measure: Measure, stand_in: StandIn) -> None:
     stand_in("hpcc", "exit 1")
     stand_in("mpirun", f'cat hpccinf.txt >&2; test -n "$SLURM_JOB_ID" && exit 3; cp {RECORDED}/hpccoutf.txt .')
     values, missed = measure("node", "--nodes=n1", "--tests=stream,dgemm")
     assert missed == {}
-    cores = accept.count_cores()
+    cores = node_speed.count_cores()
     assert {value.test: value.value for value in values} == {
         "stream": pytest.approx(70.5372 * cores, rel=1e-4),
         "dgemm": pytest.approx(4.79807 * cores, rel=1e-4),
     }
 
 
-def test_iperf3(accept: ModuleType) -> None:
-    assert accept.read_iperf3(recorded("iperf3.json")) == pytest.approx(13.98, rel=1e-3)
-    with pytest.raises(accept.MeasureError, match="iperf3: unable to connect to server: Connection refused"):
-        accept.read_iperf3(recorded("iperf3-refused.json"))
+def test_iperf3() -> None:
+    assert node_speed.read_iperf3(recorded("iperf3.json")) == pytest.approx(13.98, rel=1e-3)
+    with pytest.raises(accept_results.MeasureError, match="iperf3: unable to connect to server: Connection refused"):
+        node_speed.read_iperf3(recorded("iperf3-refused.json"))
 
 
 def test_the_slower_direction_of_a_network_counts(measure: Measure, stand_in: StandIn, tmp_path: Path) -> None:
@@ -357,17 +361,17 @@ PERFTEST = """\
 """From perftest's documentation (ib_write_bw --report_gbits)."""
 
 
-def test_rdma(accept: ModuleType, tmp_path: Path) -> None:
-    assert accept.read_perftest(PERFTEST) == 392.87
+def test_rdma(tmp_path: Path) -> None:
+    assert node_speed.read_perftest(PERFTEST) == 392.87
     for name, state in {"mlx5_0": "4: ACTIVE\n", "mlx5_1": "1: DOWN\n"}.items():
         (tmp_path / name / "ports/1").mkdir(parents=True)
         (tmp_path / name / "ports/1/state").write_text(state)
-    assert accept.rdma_devices(tmp_path) == ["mlx5_0"]
-    assert accept.rdma_devices(tmp_path / "none") == []
+    assert node_speed.rdma_devices(tmp_path) == ["mlx5_0"]
+    assert node_speed.rdma_devices(tmp_path / "none") == []
 
 
-def test_a_value_that_is_no_number_is_none(accept: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    results = accept.Results(["n1"], frozenset(["stream"]))
+def test_a_value_that_is_no_number_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    results = accept_results.Results(["n1"], frozenset(["stream"]))
     results.add("stream", float("nan"))
     results.add("stream", 0.0)
     results.add("dgemm", 5.0)
@@ -375,3 +379,47 @@ def test_a_value_that_is_no_number_is_none(accept: ModuleType, capsys: pytest.Ca
         "not measured: stream: the value is nan",
         "not measured: stream: the value is 0.0",
     ]
+
+
+TORCH = """
+import multiprocessing as python
+class multiprocessing:
+    def spawn(work, arguments, number):
+        started = [python.get_context("spawn").Process(target=work, args=(rank, *arguments)) for rank in range(number)]
+        [process.start() for process in started]
+        assert [process.join() or process.exitcode for process in started] == [0] * number
+class Event:
+    def __init__(self, enable_timing): pass
+    def record(self): pass
+    def elapsed_time(self, other): return 1.0
+class cuda:
+    Event = Event
+    device_count = lambda: 2
+    set_device = synchronize = lambda *_: None
+    mem_get_info = lambda _: (1 << 36, 1 << 36)
+class distributed:
+    class ReduceOp: MIN = 0
+    init_process_group = all_reduce = destroy_process_group = lambda *_, **__: None
+class tensor:
+    def __init__(self, values, device): self.item = lambda: values[0]
+zeros = lambda *_, **__: None
+float32 = 0
+"""
+"""What a collective takes from PyTorch; its processes are real ones."""
+
+
+def test_the_processes_of_a_collective_do_not_run_the_program_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's `spawn` would load the file of the program in each of them."""
+    monkeypatch.setattr(program_library, "LIBRARY", f"{tmp_path}/library")
+    (tmp_path / "torch.py").write_text(TORCH)
+    for file in program_files.library("slurm-accept", {f"{tmp_path}/slurm-accept": "programs.accept.accept_command"}):
+        path = Path(file["path"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file["content"])
+    words = [sys.executable, "-B", f"{tmp_path}/slurm-accept", "ranks", "--tests=all_reduce_node", "--nodes=n1"]
+    variables = {"PYTHONPATH": str(tmp_path), "SLURMD_NODENAME": "n1", "PATH": "/usr/bin:/bin"}
+    answer = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+    assert answer.stderr == ""
+    assert json.loads(answer.stdout)["test"] == "all_reduce_node"

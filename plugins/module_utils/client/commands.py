@@ -60,20 +60,24 @@ class Answer(NamedTuple):
 def run(
     command: Sequence[str],
     stdin: str = "",
-    seconds: float = SECONDS,
+    seconds: float | None = SECONDS,
     conf: str = "",
     environment: Mapping[str, str] | None = None,
     own_group: bool = True,
+    directory: str | None = None,
+    grace: float = 0,
 ) -> Answer:
     """Run a command in a process group of its own, which ends with it if it takes too long.
 
     Args:
         command: the command and its arguments.
         stdin: its standard input.
-        seconds: the time after which it is killed.
+        seconds: the time after which it is killed; None: never.
         conf: path of a slurm.conf instead of the host's own.
         environment: further variables, or other values of the collection's own.
         own_group: whether it has its own process group and session. A person ends those of the terminal with Ctrl-C.
+        directory: the directory in which it runs, instead of the present one.
+        grace: the seconds in which it can end itself before it is killed.
     """
     try:
         # The module's run_command has no limit of time.
@@ -82,6 +86,7 @@ def run(
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            cwd=directory,
             env={**own_environment(), **({"SLURM_CONF": conf} if conf else {}), **(environment or {})},
             start_new_session=own_group,
             encoding="utf-8",
@@ -95,25 +100,28 @@ def run(
         return Answer(NOT_STARTED, "", str(error))
     try:
         said, errors = process.communicate(stdin or None, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        end(process)
-        return Answer(NO_ANSWER, "", f"no answer in {round(seconds, 1):g} s")
+    except subprocess.TimeoutExpired as error:
+        end(process, grace)
+        return Answer(NO_ANSWER, "", f"no answer in {round(error.timeout, 1):g} s")
     except BaseException:  # a signal, such as that of Ctrl-C, ends this program alone
         end(process)
         raise
     return Answer(process.returncode, said, errors)
 
 
-def end(process: subprocess.Popen[Any]) -> None:
-    """Kill a command and its children.
+def end(process: subprocess.Popen[Any], grace: float = 0) -> None:
+    """Kill a command and its children. grace: the seconds in which it can end them itself, as srun ends its tasks.
 
     The kernel may not be able to end one that waits for a file server, so it is waited for a second only.
     """
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()  # one without a group of its own
-    with suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=1)
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 1)):
+        if seconds:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+            process.send_signal(number)  # one without a group of its own
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=seconds)
+                return
 
 
 def output(command: Sequence[str], seconds: float = SECONDS, environment: Mapping[str, str] | None = None) -> str:

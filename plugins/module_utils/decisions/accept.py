@@ -44,7 +44,7 @@ from ..language.hostlist import expand, fold
 from .cluster import tmp_fs
 from .paths import JOB_DIR, KEPT_DIR
 from .platforms import DISTRIBUTION_PACKAGES
-from .role_files import program, role_file
+from .program_files import library
 from .run_host import RunHost
 
 REASON = 180
@@ -132,9 +132,9 @@ def packages(host: RunHost) -> list[dict[str, str]]:
     return [{"name": name} for name in DISTRIBUTION_PACKAGES["acceptance"] if name in programs]
 
 
-def files(_host: RunHost) -> list[dict[str, str]]:
+def files(_host: RunHost) -> list[dict[str, Any]]:
     """The program that measures."""
-    return [program(tasks.PROGRAM, "#!/usr/bin/python3 -I\n" + role_file("accept", "slurm-accept"))]
+    return library("slurm-accept", {tasks.PROGRAM: "programs.accept.accept_command"})
 
 
 # -- rounds -----------------------------------------------------------------------------------------------------------

@@ -13,10 +13,9 @@ from typing import Any
 from ..cluster.control_files import archive
 from . import secrets
 from .cluster import is_controller, source, state_directory
-from .packages import MANAGED
 from .paths import LIB_DIR
 from .platforms import DISTRIBUTION_PACKAGES
-from .role_files import stripped_file
+from .program_files import library
 from .run_host import RunHost
 
 DIRECTORY = "/etc/gpucluster-slurm/backup"
@@ -70,7 +69,7 @@ def settings_files(host: RunHost) -> list[dict[str, Any]]:
             "content": host.text("backup", "service.j2", program=PROGRAM),
             "loaded": False,
         },
-        {"path": PROGRAM, "content": program(), "mode": "0755", "loaded": False},
+        *({**file, "loaded": False} for file in program()),
         {
             "path": f"{DIRECTORY}/settings.json",
             "content": json.dumps(settings(host), indent=4, sort_keys=True),
@@ -82,9 +81,9 @@ def settings_files(host: RunHost) -> list[dict[str, Any]]:
     ]
 
 
-def program() -> str:
+def program() -> list[dict[str, Any]]:
     """The program slurm-backup."""
-    return f"#!/usr/bin/python3 -I\n{MANAGED}\n{stripped_file('backup', 'files/slurm_backup.py')}\n"
+    return library("slurm-backup", {PROGRAM: "programs.slurm_backup.backup_command"})
 
 
 def settings(host: RunHost) -> dict[str, Any]:

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from ..cluster.keys import SERVERS
 from . import command_line, firewall, storage
 from .cluster import hosts_of_key
-from .role_files import plain_file, program
+from .program_files import library
+from .role_files import plain_file
 from .run_host import RunHost
 
 MODULE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -36,7 +36,6 @@ STAGES = (
 )
 """The stages that follow from the host's own answer (stages.py) and have work in an image."""
 
-SCAN = Path(__file__).parents[1] / "host/image_scan.py"
 SCAN_PROGRAM = "/usr/local/sbin/slurm-image-scan"
 
 MARK = "# Managed by gpucluster.slurm (role image): changes here are overwritten."
@@ -124,9 +123,9 @@ def host_key_files(_host: RunHost) -> list[dict[str, str]]:
     return [plain_file(f"/etc/systemd/system/{HOST_KEYS}.service", HOST_KEYS_UNIT)]
 
 
-def files(_host: RunHost) -> list[dict[str, str]]:
+def files(_host: RunHost) -> list[dict[str, Any]]:
     """The scan, for use by hand."""
-    return [program(SCAN_PROGRAM, f"#!/usr/bin/python3 -I\n{MARK}\n{SCAN.read_text(encoding='utf-8')}")]
+    return library("slurm-image-scan", {SCAN_PROGRAM: "programs.scan_image"}, MARK)
 
 
 # -- what is left ----------------------------------------------------------------------------------------------------

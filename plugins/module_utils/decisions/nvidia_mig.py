@@ -10,8 +10,8 @@ from typing import Any
 
 from ..client.drains import MIG
 from ..cluster.render import mig_gres
-from .paths import SCRIPTS_DIR
-from .role_files import COLLECTION, plain_file, program, role_file
+from .program_files import library
+from .role_files import plain_file
 from .run_host import RunHost
 
 MARK = "# Managed by gpucluster.slurm (role nvidia_mig): changes here are overwritten."
@@ -85,12 +85,11 @@ def resumes(host: RunHost) -> bool:
     return not host["nvidia_mig_pending"] and {*hosts} <= {*host["__nvidia_mig_slurm"]["stdout_lines"]}
 
 
-def files(host: RunHost) -> list[dict[str, str]]:
-    """A small program that makes the instances when the host boots. It uses a copy of the module's library."""
-    library = (COLLECTION / "plugins/module_utils/gpu/nvidia/mig.py").read_text(encoding="utf-8")
+def files(host: RunHost) -> list[dict[str, Any]]:
+    """A small program that makes the instances when the host boots. Another version of it has nothing to do now."""
+    program = library("slurm-mig", {"/usr/local/sbin/slurm-mig": "programs.mig_boot"}, MARK)
     return [
-        plain_file(f"{SCRIPTS_DIR}/mig.py", f"{MARK}\n{library}"),
-        program("/usr/local/sbin/slurm-mig", f"#!/usr/bin/python3 -I\n{MARK}\n{role_file('nvidia_mig', 'boot.py')}"),
+        *({**file, "loaded": False} for file in program),
         plain_file("/etc/gpucluster-slurm/mig.json", json.dumps(gres(host), indent=4, sort_keys=True) + "\n"),
         plain_file("/etc/systemd/system/slurm-mig.service", UNIT),
     ]

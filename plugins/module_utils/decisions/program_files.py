@@ -139,3 +139,14 @@ def sent(module: str) -> str:
 def local(module: str) -> str:
     """A program for the control host, as an argument of `python -c`."""
     return _LOCAL.format(module=module, modules=str(MODULES))
+
+
+def program_of(text: str) -> str:
+    """The module of a starter, or of a program that is sent, as a file of module_utils; empty for another text."""
+    found = re.search(r"^from gpucluster_slurm\.([\w.]+) import main\n\nsys\.exit\(main\(\)\)\n\Z", text, re.MULTILINE)
+    path = f"{found[1].replace('.', '/')}.py" if found else ""
+    if not found or not (MODULES / path).is_file():
+        return ""
+    mark, directory = text.split("\n")[1], program_library.directory_of(text)
+    starter = _STARTER.format(directory=directory, mark=mark, module=found[1])
+    return path if text in (starter, sent(found[1])) else ""

@@ -17,7 +17,7 @@ from ..language.spelling import nearest
 from . import munge, secrets
 from .cluster import conf_servers, is_controller, serving_controller
 from .comparison import runs_slurmctld
-from .role_files import role_file
+from .program_files import sent
 from .run_host import RunHost
 
 PARTS = ("munge", "jwt", "database", "registry", "backup")
@@ -181,8 +181,8 @@ def _host_errors(host: RunHost) -> Iterator[str]:
 
 
 def program_file(_host: RunHost) -> dict[str, str]:
-    """The program of the switch."""
-    return {"path": PROGRAM, "content": role_file("rotation", "munge_switch.py"), "mode": "0700"}
+    """The program of the switch, as one file."""
+    return {"path": PROGRAM, "content": sent("programs.munge_switch"), "mode": "0700"}
 
 
 def next_key(host: RunHost) -> str:

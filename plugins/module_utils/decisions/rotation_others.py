@@ -307,9 +307,9 @@ def key_host(host: RunHost) -> str:
     return next(name for name in backup_hosts(host) if backup.settings(host.of(name))["prunes"])
 
 
-def backup_program(_host: RunHost) -> list[dict[str, str]]:
+def backup_program(_host: RunHost) -> list[dict[str, Any]]:
     """The program slurm-backup, for slurm_files."""
-    return [{"path": backup.PROGRAM, "content": backup.program(), "mode": "0755"}]
+    return backup.program()
 
 
 def changes_backup(host: RunHost) -> bool:

@@ -1,14 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Searches a tree for secrets and identities, which must not be in an image. It shows paths and kinds, no content.
-
-It imports nothing of the collection, since it is also the program slurm-image-scan.
-"""
+"""Searches a tree for secrets and identities, which must not be in an image. It shows paths and kinds, no content."""
 
 from __future__ import annotations
 
-import argparse
 import base64
 import fnmatch
 import glob
@@ -17,9 +13,10 @@ import math
 import os
 import re
 import stat
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+from ..language.secret_forms import ANYWHERE
 
 NAMES: tuple[tuple[str, str], ...] = (
     ("munge.key", "munge key"),
@@ -77,14 +74,6 @@ NO_MACHINE = (b"", b"uninitialized")
 
 SHADOW = ("etc/shadow", "etc/shadow-", "etc/gshadow", "etc/gshadow-", "etc/passwd", "etc/passwd-")
 
-PRIVATE_KEY = re.compile(
-    rb"""-----BEGIN\ (?:[A-Z0-9]+\ )*PRIVATE\ KEY(?:\ BLOCK)?-----(?:\r?\n|\\n)
-    (?:[ \t\#]*(?:[A-Za-z-]+:\ [^\n]*)?\r?\n)*  # headings, such as those of an encrypted key
-    [ \t\#]*[A-Za-z0-9+/=]{40}""",
-    re.VERBOSE,
-)
-"""A key with its first line: programs and documents have the heading alone. JSON has `\\n`, YAML blanks before it."""
-
 _BASE64_PEM = re.compile(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/=\r\n \t]{40,200}")
 """Something in PEM form, in base64 once more."""
 
@@ -96,7 +85,7 @@ _ASSIGNED = re.compile(
 """A value of a configuration whose name says that it is secret."""
 
 CONTENTS: tuple[tuple[tuple[bytes, ...], re.Pattern[bytes], str], ...] = (
-    ((b"private key",), PRIVATE_KEY, "private key"),
+    *((tuple(map(str.encode, words)), re.compile(form.encode()), name) for words, form, name in ANYWHERE),
     (
         (b"aws_secret_access_key", b"aws_session_token"),
         re.compile(rb"aws_(?:secret_access_key|session_token)[ \t]*[=:][ \t]*[\"']?[A-Za-z0-9/+=]", re.IGNORECASE),
@@ -107,9 +96,7 @@ CONTENTS: tuple[tuple[tuple[bytes, ...], re.Pattern[bytes], str], ...] = (
         re.compile(rb"^[ \t]*StoragePass[ \t]*=[ \t]*\S", re.MULTILINE | re.IGNORECASE),
         "password of the database",
     ),
-    ((b'"auth"',), re.compile(rb'"auth"[ \t]*:[ \t]*"[A-Za-z0-9+/=]{8,}"'), "credentials of a registry"),
     ((b"$ansible_vault;",), re.compile(rb"^\$ANSIBLE_VAULT;", re.MULTILINE), "encrypted secret"),
-    ((b".eyj",), re.compile(rb"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{16,}"), "token"),
     (
         (b"gho_", b"ghp_", b"ghr_", b"ghs_", b"ghu_", b"github_pat_", b"glpat-", b"xox", b"hf_", b"nvapi-"),
         re.compile(rb"\b(?:gh[oprsu]_|github_pat_|glpat-|xox[abprs]-|hf_|nvapi-)[\w-]{20,}"),
@@ -119,11 +106,6 @@ CONTENTS: tuple[tuple[tuple[bytes, ...], re.Pattern[bytes], str], ...] = (
         (b"$1$", b"$2a$", b"$2b$", b"$2x$", b"$2y$", b"$5$", b"$6$", b"$7$", b"$y$", b"$gy$"),
         re.compile(rb"[:\s\"'=]\$(?:1|2[abxy]|5|6|7|y|gy)\$[./A-Za-z0-9$=,]{20,}"),
         "hash of a password",
-    ),
-    (
-        (b"://",),
-        re.compile(rb"[a-z]://[^\s/:@'\"$<{]{1,100}:[^\s/@'\"$<{]{1,200}@[\w.-]"),
-        "password in a URL",
     ),
 )
 """What files have that are secrets, wherever they are: words in small letters, one of which they have, and the form."""
@@ -285,21 +267,9 @@ def _is_random(value: bytes) -> bool:
     """Whether a value looks like one that a program has made: three kinds of letters, and few of them again."""
     if b"://" in value or value.startswith((b"/", b"./", b"~")):
         return False
-    kinds = sum(any(map(kind, value)) for kind in (_is_digit, _is_upper, _is_lower))
+    kinds = sum(bool(re.search(kind, value)) for kind in (rb"[0-9]", rb"[A-Z]", rb"[a-z]"))
     shares = [value.count(letter) / len(value) for letter in {*value}]
     return kinds == 3 and -sum(share * math.log2(share) for share in shares) >= RANDOM
-
-
-def _is_digit(letter: int) -> bool:
-    return 48 <= letter <= 57
-
-
-def _is_upper(letter: int) -> bool:
-    return 65 <= letter <= 90
-
-
-def _is_lower(letter: int) -> bool:
-    return 97 <= letter <= 122
 
 
 class _PackageFiles:
@@ -336,22 +306,3 @@ def without(findings: Iterable[ImageFinding], accepted: Iterable[str]) -> list[I
     """The findings without those whose paths are accepted, by name or by a pattern of fnmatch(3)."""
     patterns = [*accepted]
     return [found for found in findings if not any(fnmatch.fnmatchcase(found.path, pattern) for pattern in patterns)]
-
-
-def main() -> int:
-    """Print what a tree has. Returns 1 if an image must not have it."""
-    parser = argparse.ArgumentParser(prog="slurm-image-scan", description=__doc__)
-    parser.add_argument("tree", nargs="?", default="/", help="the directory of the tree (default: /)")
-    parser.add_argument("--accept", action="append", default=[], metavar="PATH", help="a path that is accepted")
-    options = parser.parse_args()
-    try:
-        findings = without(scan(options.tree), options.accept)
-    except OSError as error:
-        parser.error(str(error))
-    for found in findings:
-        print(f"{'remark' if found.is_remark else 'found'}  {found}")
-    return 1 if any(not found.is_remark for found in findings) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

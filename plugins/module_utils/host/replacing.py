@@ -53,6 +53,8 @@ def replace(
                 file.flush()
                 os.fsync(file.fileno())
         os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+        if synced:
+            os.fsync(directory)
 
 
 def remove(path: str) -> None:
@@ -62,7 +64,12 @@ def remove(path: str) -> None:
         os.unlink(name, dir_fd=directory)
 
 
-def read(path: str) -> bytes:
-    """The content of a file that is no link, and for which nobody waits. Raises OSError."""
+def read_with_status(path: str) -> tuple[bytes, os.stat_result]:
+    """The content of a file that is no link, for which nobody waits, and what is known of it. Raises OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        return file.read()
+        return file.read(), os.fstat(file.fileno())
+
+
+def read(path: str) -> bytes:
+    """The content of such a file."""
+    return read_with_status(path)[0]

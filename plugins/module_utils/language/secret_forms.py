@@ -7,32 +7,37 @@ from __future__ import annotations
 
 import re
 
-_BASE64 = "[A-Za-z0-9+/=_-]"
+ANYWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (
+        ("private key",),
+        # The heading alone is in programs that search for keys. It may have headings of its own after it, such as that
+        # of an encrypted key. JSON has `\n` for the end of a line, YAML has blanks before it, and a comment its sign.
+        r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:[ \t#\r\n]|\\[nr]|[A-Za-z-]+: [^\n]*\n)*"
+        r"[A-Za-z0-9+/=]{40}",
+        "private key",
+    ),
+    (("b3blbnnzac1rzxktdje",), r"\bb3BlbnNzaC1rZXktdjE", "private key"),  # openssh-key-v1 (PROTOCOL.key of OpenSSH)
+    (('"auth"',), r'"auth"\s*:\s*"[A-Za-z0-9+/=]{8,}"', "credentials of a registry"),
+    (("://",), r"[a-z]://[^\s/:@'\"$<{]{1,100}:[^\s/@'\"$<{]{1,200}@[\w.-]", "password in a URL"),
+    ((".eyj",), r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{16,}", "token"),  # RFC 7519
+)
+"""Secrets, wherever they are: words in small letters, one of which a text with it has, the form, and the name."""
 
 FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        # The heading alone is in programs that search for keys. JSON has `\n` for the end of a line.
-        re.compile(
-            rf"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:\s|\\n|\\r|[A-Za-z-]+: [^\n]*\n)*{_BASE64}{{40}}"
-        ),
-        "a private key",
-    ),
-    (re.compile(r"\bb3BlbnNzaC1rZXktdjE"), "a private key"),  # openssh-key-v1 in base64 (PROTOCOL.key of OpenSSH)
-    (re.compile(r":\$(?:1|2[abxy]|5|6|7|y|gy|sm3)\$[^\s:]{20,}"), "a hash of a password"),  # crypt(5), shadow(5)
-    (re.compile(r"\baws_secret_access_key\s*[=:]\s*[\"']?[A-Za-z0-9/+]{40}\b", re.IGNORECASE), "a key of a cloud"),
-    (re.compile(r"^[ \t]*StoragePass[ \t]*=[ \t]*[^\s$]", re.MULTILINE | re.IGNORECASE), "a password of the database"),
-    (re.compile(r'"auth"\s*:\s*"[A-Za-z0-9+/=]{8,}"'), "credentials of a registry"),
-    (re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@'\"$]+:[^\s/@'\"$]+@"), "a password in a URL"),
-    (re.compile(rf"\beyJ{_BASE64}{{10,}}\.eyJ{_BASE64}{{10,}}\.{_BASE64}{{16,}}"), "a token"),  # RFC 7519
+    *((re.compile(form), name) for _words, form, name in ANYWHERE),
+    (re.compile(r":\$(?:1|2[abxy]|5|6|7|y|gy|sm3)\$[^\s:]{20,}"), "hash of a password"),  # crypt(5), shadow(5)
+    (re.compile(r"\baws_secret_access_key\s*[=:]\s*[\"']?[A-Za-z0-9/+]{40}\b", re.IGNORECASE), "key of a cloud"),
+    (re.compile(r"^[ \t]*StoragePass[ \t]*=[ \t]*[^\s$]", re.MULTILINE | re.IGNORECASE), "password of the database"),
 )
-"""What a secret looks like, and its name in messages. A variable of a shell in its place is none."""
+"""The secrets of a script or a configuration. A variable of a shell in the place of one is none."""
 
 ALLOWED = "which all users of a host could read, allowed: a text without secrets"
 
 
 def secret_in(text: str) -> str:
     """What secret a text has, such as `a private key`; empty without one."""
-    return next((name for form, name in FORMS if form.search(text)), "")
+    name = next((name for form, name in FORMS if form.search(text)), "")
+    return f"a {name}" if name and not name.startswith("credentials") else name
 
 
 def public_error(text: str) -> str:

@@ -27,6 +27,7 @@ from typing import IO, Any
 from ..client.commands import CommandError, output
 from ..client.drains import APPENDED, HEALTH
 from ..client.scontrol import reason_of, records
+from ..host import replacing
 from ..host.json_files import read_record
 from ..host.locks import locked
 
@@ -180,11 +181,6 @@ def own_node() -> str:
     return names[0]
 
 
-def of_root(path: str, flags: int) -> int:
-    """The option `opener` of open(): a file that it makes can be read by root only."""
-    return os.open(path, flags, 0o600)
-
-
 def examine() -> int:
     """Run the checks and update the node. Returns the exit status, which slurmd logs: 1 if a check fails."""
     settings, before = read_record(SETTINGS), read_record(STATE)
@@ -205,8 +201,7 @@ def examine() -> int:
         # slurmctld does not answer: the next run asks again.
         print(error)
         known = False
-    with open(STATE, "w", encoding="utf-8", opener=of_root) as file:
-        json.dump({"well": known, "hung": hung}, file)
+    replacing.replace(STATE, json.dumps({"well": known, "hung": hung}).encode(), 0o600)
     return 1 if wrong else 0
 
 

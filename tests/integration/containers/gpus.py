@@ -64,6 +64,7 @@ REMOVE = """test -e /etc/nvml-stand-in || exit 0
 umount /proc/driver
 systemctl disable --now slurm-mig
 rm -rf /etc/systemd/system/slurm-mig.service /etc/gpucluster-slurm/mig.json /usr/local/sbin/slurm-mig
+rm -rf /usr/local/lib/gpucluster-slurm/library/slurm-mig
 systemctl daemon-reload
 rm -rf /dev/nvidia-caps /dev/nvidia[2-7] /usr/local/bin/nvidia-smi /etc/nvml-stand-in /run/nvidia-smi-stand-in*
 rm -f /usr/local/lib/libnvidia-ml.so.1

@@ -22,9 +22,9 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import accept
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.accept import gpu_measurements
 from lab import ROOT, Lab, with_cluster
 from plain_host import cluster as plain_cluster
-from programs import load
 
 CONTROLLER = "prep-ctl"
 NODES = ("prep-node1", "prep-node2")
@@ -124,7 +124,7 @@ def _table(site: Lab) -> str:
 
 def verdict(table: str) -> list[str]:
     """What accept.yml says of two nodes of the example whose job has printed this table."""
-    size, bandwidth = load("accept/files/slurm-accept").read_nccl_tests(table)
+    size, bandwidth = gpu_measurements.read_nccl_tests(table)
     found = example()
     pair = expand(found["nodes"][0]["hosts"])[:2]
     where = {"nodes": pair, "gpu": None, "size": size, "hardware": "a3-megagpu-8g", "driver": "", "image": ""}

@@ -4,8 +4,7 @@
 """MIG: the present and the wanted instances of a host's GPUs, and the nvidia-smi commands for the changes.
 
 The rules are those of NVIDIA's MIG user guide: instances are gone after a boot; a GPU whose mode was changed may wait
-for a reset ("pending"); an instance must have no compute instances before it is destroyed. This file needs Python's own
-library alone, since hosts have a copy of it, with which they make the instances when they boot (role nvidia_mig).
+for a reset ("pending"); an instance must have no compute instances before it is destroyed.
 """
 
 from __future__ import annotations

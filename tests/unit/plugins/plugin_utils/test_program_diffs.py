@@ -5,18 +5,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ansible.plugins.callback import CallbackBase
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    backup,
-    metrics,
-    nvidia_mig,
-    role_files,
-    slurm_health,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import role_files, rotation, slurm_health
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import MODULES, library
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils import program_diffs
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.program_diffs import own_file, shortened
@@ -25,23 +22,27 @@ ROOT = Path(__file__).parents[4]
 MARK = "# Ansible managed: gpucluster.slurm"
 
 
-def contents() -> dict[str, str]:
-    """The programs of a node as roles write them, by their paths on it."""
-    checks = sorted(path.name for path in (ROOT / "roles/slurm_health/files/checks").iterdir())
-    found = [slurm_health.program(), *map(slurm_health.role_check, checks)]
-    programs = {file["path"]: file["content"] for file in found}
-    for name in ("slurm-metrics", "slurm-gpu-metrics", "slurm-gpu-hours"):
-        programs |= {file["path"]: file["content"] for file in metrics.program_files(name)[:-1]}
-    names = ("gpus.py", "jobstats.py", "notebook.py", "nvcrlogin.py")
-    programs |= {name: "#!/usr/bin/python3\n" + role_files.role_file("job_tools", name) for name in names}
-    scripts = ("job-tools.sh", "sbuild.sh", "srun.sh", "completion.bash")
-    programs |= {name: role_files.role_file("job_tools", name) for name in scripts}
-    library = (ROOT / "plugins/module_utils/gpu/nvidia/mig.py").read_text()
-    return programs | {
-        "slurm-backup": backup.program(),
-        "mig.py": f"{nvidia_mig.MARK}\n{library}",
-        "slurm-mig": f"#!/usr/bin/python3 -I\n{nvidia_mig.MARK}\n{role_files.role_file('nvidia_mig', 'boot.py')}",
+def libraries() -> dict[str, list[dict[str, Any]]]:
+    """The files of each program, by its name."""
+    modules = [path.relative_to(MODULES).with_suffix("") for path in sorted((MODULES / "programs").rglob("*.py"))]
+    return {
+        path.name: library(path.name.replace("_", "-"), {f"/usr/local/sbin/{path.name}": ".".join(path.parts)})
+        for path in modules
+        if "\ndef main(" in (MODULES / path).with_suffix(".py").read_text()
     }
+
+
+def contents() -> dict[str, str]:
+    """The programs of hosts as roles write them, by their paths there, without the modules of their libraries."""
+    checks = sorted(path.name for path in (ROOT / "roles/slurm_health/files/checks").iterdir())
+    found = [*map(slurm_health.role_check, checks), *(files[-1] for files in libraries().values())]
+    found.append(rotation.program_file(cast(RunHost, None)))
+    others = [path for role in ("job_tools", "slurm_metrics") for path in (ROOT / f"roles/{role}/files").iterdir()]
+    texts = {path.name: f"#!/bin/x\n{MARK}\n{path.read_text()}" for path in sorted(others) if path.is_file()}
+    return texts | {file["path"]: file["content"] for file in found}
+
+
+STARTER = libraries()["health_check"][-1]["content"]
 
 
 def diff_of(path: str, before: str, after: str) -> dict[str, str]:
@@ -69,14 +70,24 @@ def test_each_program_has_one_line(path: str) -> None:
     assert line.endswith(f" of gpucluster.slurm, new, {len(content.rstrip().split(chr(10)))} lines (-v shows them)")
 
 
+def test_the_modules_of_a_library_have_one_line() -> None:
+    for name, (*modules, starter) in libraries().items():
+        diff = [diff_of(file["path"], "", file["content"]) for file in [*modules, starter]]
+        first, second = shown(answer(diff))
+        directory = modules[0]["path"].partition("/gpucluster_slurm/")[0]
+        line = rf"{directory}: {len(modules)} modules of gpucluster.slurm, \d+ lines \(-v shows them\)"
+        assert re.fullmatch(line, first)
+        assert second.startswith(f"/usr/local/sbin/{name}: {name}.py of gpucluster.slurm, new, ")
+
+
 def test_changed_lines_are_counted() -> None:
-    content = slurm_health.program()["content"]
-    before = content.replace("\nimport os\n", "\nimport sys\n", 1).replace("def ", "def other_", 1)
+    """Of a starter it is the line with the directory."""
+    content = libraries()["health_check"][-1]["content"]
+    before = re.sub("[0-9a-f]{12}", "0123456789ab", content)
     assert before != content
     number = len(content.rstrip().split("\n"))
     (line,) = shown(answer([diff_of("/x/health", before, content)]))
-    changed = len([1 for old, new in zip(before.split("\n"), content.split("\n")) if old != new])
-    assert line == f"/x/health: health.py of gpucluster.slurm, {changed} of {number} lines changed (-v shows them)"
+    assert line == f"/x/health: health_check.py of gpucluster.slurm, 1 of {number} lines changed (-v shows them)"
 
 
 @pytest.mark.parametrize(
@@ -85,10 +96,12 @@ def test_changed_lines_are_counted() -> None:
         "SlurmctldPort=6817\n",
         "",
         "#!/bin/sh\necho a script of the site\n",
-        slurm_health.program()["content"] + "# a line that a person added\n",
-        slurm_health.program()["content"].replace("def ", "def other_", 1),
+        STARTER + "# a line that a person added\n",
+        STARTER.replace("import sys\n", "import sys  # and more\n", 1),
+        STARTER.replace("health_check", "no_such_program"),
+        slurm_health.role_check("disk")["content"] + "# a line that a person added\n",
     ],
-    ids=["settings", "empty", "script", "longer", "other"],
+    ids=["settings", "empty", "script", "longer", "other", "unknown", "check"],
 )
 def test_other_files_keep_their_diff(content: str) -> None:
     diff = diff_of("/etc/slurm/x", "before\n", content)
@@ -111,7 +124,7 @@ def test_files_that_are_no_text_do_no_harm(tmp_path: Path, monkeypatch: pytest.M
     (files / "a.py").write_text("#!/usr/bin/python3\nprint()\n")
     monkeypatch.setattr(program_diffs, "ROLES", tmp_path / "roles")
     monkeypatch.setattr(program_diffs, "COLLECTION", tmp_path)
-    monkeypatch.setattr(program_diffs, "LIBRARIES", ())
+    monkeypatch.setattr(program_diffs, "MODULES", tmp_path)
     program_diffs._own_files.cache_clear()
     try:
         assert own_file("# Managed\nprint()\n") == "roles/x/files/a.py"
@@ -127,7 +140,9 @@ def test_rules_of_prometheus_are_own_files() -> None:
 
 def test_a_run_shows_a_tenth_of_the_lines() -> None:
     """That of a node with all of it, and its first settings."""
-    diff = [diff_of(path, "", content) for path, content in contents().items()]
+    modules = {file["path"]: file["content"] for files in libraries().values() for file in files}
+    diff = [diff_of(path, "", content) for path, content in {**modules, **contents()}.items()]
     settings = diff_of("/etc/default/slurmd", "", "SLURMD_OPTIONS=--conf-server head\n")
-    assert len(shown([*diff, settings])) > 2000
-    assert len(shown(answer([*diff, settings]))) < 40
+    lines = len(shown(answer([*diff, settings])))
+    assert len(shown([*diff, settings])) > max(2000, 10 * lines)
+    assert lines < 2 * len(libraries()) + 40

@@ -75,6 +75,12 @@ def test_the_children_of_a_command_that_hangs_are_ended(stand_in: StandIn, tmp_p
     assert not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text()
 
 
+def test_a_command_with_a_grace_can_end_its_tasks_in_its_directory(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in("srun", "trap 'echo ended >said; exit' TERM; sleep 60 & wait")
+    assert run(["srun"], seconds=0.3, directory=str(tmp_path), grace=5).status == 124
+    assert (tmp_path / "said").read_text() == "ended\n"
+
+
 def test_commands_until_one_deadline(stand_in: StandIn) -> None:
     stand_in("sinfo", "echo idle")
     stand_in("sacct", "sleep 60")

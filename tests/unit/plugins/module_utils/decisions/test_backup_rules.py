@@ -29,7 +29,8 @@ def hosts_with(files: dict[str, bytes] | None = None, **variables: Any) -> dict[
 
 
 def paths(files: list[dict[str, Any]]) -> list[str]:
-    return [file["path"].rpartition("/")[2] for file in files]
+    """The names of files, without the library of the program."""
+    return [file["path"].rpartition("/")[2] for file in files if "/library/" not in file["path"]]
 
 
 def test_a_controller_saves_the_files_of_the_control_host(tmp_path: Path) -> None:
@@ -55,14 +56,6 @@ def test_only_the_timer_is_loaded_by_systemd_and_secrets_are_for_root() -> None:
     files = backup.settings_files(hosts_with()["head"])
     assert [file["path"] for file in files if file.get("loaded", True)] == ["/etc/systemd/system/slurm-backup.timer"]
     assert {file["mode"] for file in files if "secret" in file} == {"0600"}
-
-
-def test_the_program_has_a_first_line_for_isolated_python() -> None:
-    lines = backup.program().splitlines()
-    assert lines[0] == "#!/usr/bin/python3 -I"
-    assert lines[1].startswith("# Managed by gpucluster.slurm")
-    assert backup.program().endswith("\n")
-    assert not backup.program().endswith("\n\n")
 
 
 def test_the_settings_say_what_a_host_saves() -> None:

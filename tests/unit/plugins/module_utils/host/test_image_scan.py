@@ -9,9 +9,14 @@ import hashlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import COLLECTION
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import image_scan
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs import scan_image
 
 BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
 HEAD = "-----BEGIN PRIVATE KEY-----"
@@ -114,15 +119,32 @@ def test_links_are_not_followed_out_of_the_tree(tmp_path: Path) -> None:
         (["--accept", "/etc/other"], 1, "found  /etc/munge/munge.key: munge key\n"),
     ],
 )
-def test_the_program_by_hand(tmp_path: Path, options: list[str], status: int, shown: str) -> None:
+def test_the_program_by_hand(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    status: int,
+    shown: str,
+) -> None:
     write(tmp_path, "etc/munge/munge.key", "\1")
-    command = [sys.executable, "-I", image_scan.__file__, *options, str(tmp_path)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (answer.returncode, answer.stdout, answer.stderr) == (status, shown, "")
+    monkeypatch.setattr("sys.argv", ["slurm-image-scan", *options, str(tmp_path)])
+    assert scan_image.main() == status
+    assert capsys.readouterr() == (shown, "")
 
 
 def test_a_tree_that_cannot_be_read_is_no_clean_image(tmp_path: Path) -> None:
-    command = [sys.executable, "-I", image_scan.__file__, str(tmp_path / "none")]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    """By the command of docs/admin/images.md."""
+    words = "import sys; from plugins.module_utils.programs.scan_image import main; sys.exit(main())"
+    assert words in (COLLECTION / "docs/admin/images.md").read_text()
+    command = [sys.executable, "-c", words, str(tmp_path / "none")]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=COLLECTION)
     assert answer.returncode == 2
     assert "none" in answer.stderr
+
+
+def test_the_scan_finds_nothing_in_itself(tmp_path: Path) -> None:
+    """An image has the program, with the forms of secrets."""
+    for file in image.files(cast(RunHost, None)):
+        write(tmp_path, file["path"].lstrip("/"), file["content"])
+    assert image_scan.scan(str(tmp_path)) == []

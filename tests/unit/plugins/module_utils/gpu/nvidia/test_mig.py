@@ -8,16 +8,16 @@ The tables are written after NVIDIA's MIG user guide, not recorded. The stand-in
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import mig
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia.mig import Command, Gpu, MigError, Profiles
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs import mig_boot
 
 A100 = "NVIDIA A100-SXM4-40GB"
 H100 = "NVIDIA H100 80GB HBM3"
@@ -242,9 +242,6 @@ def test_a_command_that_does_nothing_is_noticed() -> None:
         mig.set_layouts(run, [("h100", 1, ("3g.40gb",))])
 
 
-BOOT = Path(__file__).parents[6] / "roles/nvidia_mig/files/boot.py"
-
-
 @pytest.mark.parametrize(
     ("slurmd", "asked"),
     [
@@ -253,17 +250,23 @@ BOOT = Path(__file__).parents[6] / "roles/nvidia_mig/files/boot.py"
         pytest.param(None, True, id="without-role-slurmd"),
     ],
 )
-def test_at_boot_only_what_is_still_declared_is_made(tmp_path: Path, slurmd: str | None, asked: bool) -> None:
-    program = BOOT.read_text().replace('"PATH": "', f'"PATH": "{tmp_path}:')
-    for name, path in (("LIBRARY", Path(mig.__file__).parent), ("SETTINGS", "mig.json"), ("SLURMD", "slurmd.conf")):
-        program = re.sub(rf'^{name} = ".*"$', f'{name} = "{tmp_path / path}"', program, flags=re.MULTILINE)
+def test_at_boot_only_what_is_still_declared_is_made(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    slurmd: str | None,
+    asked: bool,
+) -> None:
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(mig_boot, "SETTINGS", str(tmp_path / "mig.json"))
+    monkeypatch.setattr(mig_boot, "SLURMD", str(tmp_path / "slurmd.conf"))
     (tmp_path / "mig.json").write_text('[{"name": "gpu", "mig": {"7g.80gb": 1}}]')
     if slurmd is not None:
         (tmp_path / "slurmd.conf").write_text(slurmd)
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho no driver; exit 9\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
-    run = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, check=False)
-    assert ("no driver" in run.stderr.decode(), run.returncode) == (asked, int(asked))
+    assert mig_boot.main() == int(asked)
+    assert ("no driver" in capsys.readouterr().err) == asked
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Gives munged of this host another key, at the same time as on all other hosts of the cluster.
 
-    munge_switch.py stage                  writes the next key, which it reads in base64, and shows the state
-    munge_switch.py state                  the checksums of the keys, and how the last switch ended, as JSON
-    munge_switch.py arm --at T ...         a unit of systemd for the switch
-    munge_switch.py switch --at T ...      what this unit runs
+    stage                  writes the next key, which it reads in base64, and shows the state
+    state                  the checksums of the keys, and how the last switch ended, as JSON
+    arm --at T ...         a unit of systemd for the switch
+    switch --at T ...      what this unit runs
 
 The stopped slurmctld of all controllers is the sign for the other hosts. A host whose requests the controllers refuse
 has the wrong one of both keys, and takes the other. So no host depends on the control host after it was armed, and a
@@ -18,35 +18,38 @@ from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
 import hashlib
 import json
 import os
 import socket
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..client.commands import run
+from ..host import replacing
+from ..host.json_files import read_record
+from ..language.errors import CollectionError
+
 UNIT = "gpucluster-munge-switch"
 RECORD = Path("/run/gpucluster-munge-switch.json")
 KEYS = Path("/etc/munge")
-ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
-"""The environment of all commands. Variables of the host, such as SLURM_CONF, would change what they do."""
+SECONDS = 90
+"""The time limit of commands of systemd."""
 
 OPEN, CLOSED, SILENT = "open", "closed", "silent"
 ACCEPTED, REFUSED, NO_ANSWER = "accepted", "refused", "no answer"
 
 
-class SwitchError(Exception):
+class SwitchError(CollectionError):
     """Why this host has not switched."""
 
 
 @dataclass
-class Host:
+class SwitchedHost:
     """This host; a test gives it another directory, other programs and shorter times."""
 
     keys: Path = KEYS
@@ -93,39 +96,25 @@ class Host:
 # -- this host's programs ---------------------------------------------------------------------------------------------
 
 
-def run(*command: str, stdin: str = "", seconds: float = 90) -> subprocess.CompletedProcess[str]:
-    """The end of a command; one that does not end has failed."""
-    try:
-        return subprocess.run(
-            command,
-            input=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=seconds,
-            env=ENVIRONMENT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(command, 255, str(error), "")
-
-
-def begin(action: str, unit: str) -> subprocess.CompletedProcess[str]:
-    """Start or restart a unit, however often it was started before: this may have reached its limit of starts."""
-    run("systemctl", "reset-failed", unit)
-    return run("systemctl", action, unit)
-
-
 def must(*command: str, stdin: str = "") -> str:
-    """The output of a command that must not fail."""
-    return output(run(*command, stdin=stdin))
+    """The output of a command that must not fail. Raises SwitchError."""
+    answer = run(command, stdin, SECONDS)
+    if answer.status:
+        raise SwitchError(f"{' '.join(command)}: {answer.message[-300:]}")
+    return answer.output
 
 
-def output(done: subprocess.CompletedProcess[str]) -> str:
-    """The output of a command. Raises SwitchError if it has failed."""
-    if done.returncode:
-        raise SwitchError(f"{' '.join(done.args)}: {done.stdout.strip()[-300:]}")
-    return done.stdout
+def begin(action: str, unit: str) -> str:
+    """Start or restart a unit, however often it was started before: this may have reached its limit of starts.
+
+    Returns: why it failed; empty if it did not.
+    """
+    run(["systemctl", "reset-failed", unit])
+    try:
+        must("systemctl", action, unit)
+    except SwitchError as error:
+        return str(error)
+    return ""
 
 
 def port(address: tuple[str, int], seconds: float = 3) -> str:
@@ -141,10 +130,10 @@ def port(address: tuple[str, int], seconds: float = 3) -> str:
 
 def answer(seconds: float = 30) -> str:
     """Whether slurmctld opens a credential of this host's munged. Without a slurmctld, sinfo tries for long."""
-    done = run("sinfo", "--noheader", "--format=%P", seconds=seconds)
-    if not done.returncode:
+    found = run(["sinfo", "--noheader", "--format=%P"], seconds=seconds)
+    if not found.status:
         return ACCEPTED
-    return REFUSED if "authentication" in done.stdout.lower() else NO_ANSWER
+    return REFUSED if "authentication" in found.message.lower() else NO_ANSWER
 
 
 # -- the keys ---------------------------------------------------------------------------------------------------------
@@ -153,53 +142,35 @@ def answer(seconds: float = 30) -> str:
 def digest(path: Path) -> str:
     """The checksum of a file; empty without one."""
     try:
-        return hashlib.sha256(read(path)[0]).hexdigest()
+        return hashlib.sha256(replacing.read(str(path))).hexdigest()
     except FileNotFoundError:
         return ""
 
 
-def read(path: Path) -> tuple[bytes, os.stat_result]:
-    """A file and what is known of it. The directory is munge's, so a link is an error."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-        return file.read(), os.fstat(file.fileno())
-
-
 def copy(source: Path, target: Path) -> None:
     """A copy with the same owner and mode, complete or not there."""
-    write(target, *read(source))
+    write(target, *replacing.read_with_status(str(source)))
 
 
 def write(target: Path, content: bytes, found: os.stat_result) -> None:
-    """A file with the owner and the mode of another one."""
-    new = target.with_name(f"{target.name}.part")
-    with contextlib.suppress(FileNotFoundError):
-        new.unlink()
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        os.fchown(file.fileno(), found.st_uid, found.st_gid)
-        os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(target)
-    directory = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)  # a host that loses its power now returns with this file
-    finally:
-        os.close(directory)
+    """A file with the owner and the mode of another one, also on a host that loses its power now."""
+    ids = (found.st_uid, found.st_gid)
+    replacing.replace(str(target), content, stat.S_IMODE(found.st_mode), ids, synced=True)
 
 
-def stage(host: Host, content: bytes) -> None:
+def stage(host: SwitchedHost, content: bytes) -> None:
     """Write the next key next to the present one."""
-    write(host.next, content, read(host.present)[1])
+    write(host.next, content, replacing.read_with_status(str(host.present))[1])
 
 
 def restart() -> None:
     """Let munged read its key, and prove that it opens its own credentials."""
-    output(begin("restart", "munge"))
+    if failure := begin("restart", "munge"):
+        raise SwitchError(failure)
     must("unmunge", "--no-output", stdin=must("munge", "--no-input"))
 
 
-def take_next(host: Host) -> None:
+def take_next(host: SwitchedHost) -> None:
     """The staged key becomes the present one. If munged does not take it, the present one comes back."""
     if not host.next.exists():
         raise SwitchError(f"{host.next} is missing")
@@ -212,7 +183,7 @@ def take_next(host: Host) -> None:
         raise
 
 
-def take_previous(host: Host) -> None:
+def take_previous(host: SwitchedHost) -> None:
     """The key before the switch comes back."""
     copy(host.previous, host.present)
     restart()
@@ -231,7 +202,7 @@ def until(seconds: float, pause: float) -> Iterator[None]:
         time.sleep(pause)
 
 
-def wait_for_controllers(host: Host) -> None:
+def wait_for_controllers(host: SwitchedHost) -> None:
     """Return when all slurmctld have stopped, or when they serve with the other key: then this host is late."""
     if not host.controllers:
         return
@@ -252,7 +223,7 @@ def wait_for_controllers(host: Host) -> None:
     raise SwitchError("not all controllers have stopped slurmctld, so this host keeps its key")
 
 
-def asks(host: Host, ports: set[str], lost: bool) -> bool:
+def asks(host: SwitchedHost, ports: set[str], lost: bool) -> bool:
     """Whether a host that waits asks slurmctld: where it listens, or where all that are not lost do.
 
     sinfo would wait for one that is away, and the host would not see the others stop.
@@ -260,7 +231,7 @@ def asks(host: Host, ports: set[str], lost: bool) -> bool:
     return host.proves and not host.is_controller and (ports == {OPEN} or (lost and ports == {OPEN, SILENT}))
 
 
-def check_first(host: Host) -> None:
+def check_first(host: SwitchedHost) -> None:
     """A standby stops only while the first controller runs.
 
     If that has lost its power, all hosts keep their key, and the standby takes over as at any other time.
@@ -269,7 +240,7 @@ def check_first(host: Host) -> None:
         raise SwitchError("slurmctld of the first controller does not answer, so this host keeps its key")
 
 
-def wait_for_standbys(host: Host) -> None:
+def wait_for_standbys(host: SwitchedHost) -> None:
     """The first controller stops last: a command that meets a standby alone asks again after 60 s only.
 
     That is half of SlurmctldTimeout (slurm_send_recv_controller_msg in src/common/slurm_protocol_api.c).
@@ -280,14 +251,14 @@ def wait_for_standbys(host: Host) -> None:
     raise SwitchError("another controller has not stopped slurmctld, so this one goes on with its key")
 
 
-def wait_for_first(host: Host) -> None:
+def wait_for_first(host: SwitchedHost) -> None:
     """Wait some seconds for the first controller, which starts first for the same reason, unless it is lost."""
     for _try in until(host.lead, host.pause):
         if port(host.controllers[0]) != CLOSED:
             return
 
 
-def prove(host: Host) -> None:
+def prove(host: SwitchedHost) -> None:
     """Ask slurmctld. It refuses this host only if it has the other key: then that one comes back.
 
     Without an answer nothing is known, so the key stays; the next run of rotate_keys.yml compares.
@@ -304,7 +275,7 @@ def prove(host: Host) -> None:
     raise SwitchError("the controllers did not answer after the switch")
 
 
-def switch(host: Host, at: float) -> None:
+def switch(host: SwitchedHost, at: float) -> None:
     """Change the key at this time."""
     time.sleep(max(0.0, at - time.time()))
     if host.is_controller:
@@ -322,34 +293,30 @@ def switch(host: Host, at: float) -> None:
         if host.is_standby:
             wait_for_first(host)
     finally:
-        started = begin("start", "slurmctld") if host.is_controller else None
-    if started:
-        output(started)
+        failure = begin("start", "slurmctld") if host.is_controller else ""
+    if failure:
+        raise SwitchError(failure)
     if host.proves:
         prove(host)
 
 
-def arm(host: Host, at: float, arguments: list[str]) -> None:
+def arm(host: SwitchedHost, at: float, arguments: list[str]) -> None:
     """Start the unit that switches. A controller whose program is killed starts slurmctld all the same."""
-    run("systemctl", "stop", UNIT)
-    run("systemctl", "reset-failed", UNIT)
-    with contextlib.suppress(FileNotFoundError):
-        host.record.unlink()
+    run(["systemctl", "stop", UNIT], seconds=SECONDS)
+    run(["systemctl", "reset-failed", UNIT])
+    replacing.remove(str(host.record))
     steps = ("-/usr/bin/systemctl reset-failed slurmctld", "/usr/bin/systemctl start slurmctld")
     after = [f"--property=ExecStopPost={step}" for step in steps] if host.is_controller else []
-    program = [sys.executable, os.path.abspath(__file__), "switch", f"--at={at}", *arguments]
+    program = [sys.executable, os.path.abspath(sys.argv[0]), "switch", f"--at={at}", *arguments]
     must("systemd-run", f"--unit={UNIT}", "--collect", "--quiet", *after, *program)
 
 
-def state(host: Host) -> dict[str, object]:
+def state(host: SwitchedHost) -> dict[str, object]:
     """What is known of the keys of this host."""
     found: dict[str, object] = {name: digest(getattr(host, name)) for name in ("present", "next", "previous")}
-    found["armed"] = run("systemctl", "is-active", UNIT).stdout.strip() in ("active", "activating", "deactivating")
-    try:
-        found |= json.loads(host.record.read_text())
-    except (FileNotFoundError, ValueError):
-        found["error"] = None
-    return found
+    active = run(["systemctl", "is-active", UNIT]).output.strip()
+    found["armed"] = active in ("active", "activating", "deactivating")
+    return {**found, "error": None, **read_record(str(host.record))}
 
 
 def address(text: str) -> tuple[str, int]:
@@ -358,7 +325,7 @@ def address(text: str) -> tuple[str, int]:
     return name.strip("[]"), int(number)
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Run one of the steps."""
     os.umask(0o077)
     parser = argparse.ArgumentParser(description="gives munged another key")
@@ -368,9 +335,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--is-controller", action="store_true")
     parser.add_argument("--is-standby", action="store_true")
     parser.add_argument("--proves", action="store_true")
-    parser.add_argument("--gap", type=float, default=Host.gap)
-    given = parser.parse_args(arguments)
-    host = Host(
+    parser.add_argument("--gap", type=float, default=SwitchedHost.gap)
+    given = parser.parse_args()
+    host = SwitchedHost(
         controllers=given.controller,
         is_controller=given.is_controller,
         is_standby=given.is_standby,
@@ -382,18 +349,13 @@ def main(arguments: list[str]) -> int:
     if given.step in ("stage", "state"):
         print(json.dumps(state(host)))
     elif given.step == "arm":
-        arm(host, given.at, [text for text in arguments[1:] if not text.startswith("--at")])
+        arm(host, given.at, [text for text in sys.argv[2:] if not text.startswith("--at")])
     else:
         error = ""
         try:
             switch(host, given.at)
         except (SwitchError, OSError) as problem:
             error = str(problem)
-        with os.fdopen(os.open(host.record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump({"error": error}, file)
+        replacing.replace(str(host.record), json.dumps({"error": error}).encode(), 0o600)
         return 1 if error else 0
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
