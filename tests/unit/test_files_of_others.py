@@ -348,11 +348,11 @@ def held(lock: Path) -> Iterator[int]:
 
 OWN_WAYS: dict[str, str] = {
     "slurm_backup/saved_state.py": "test_state_that_is_saved, test_state_that_is_restored",
-    "slurm_backup/save_parts.py": f"copies into a new directory of root: {ROOTS    "notebook_job.py": "of a user in his own directory; it is sent alone",
+    "slurm_backup/save_parts.py": f"copies into a new directory of root: {ROOTS}",
+    "slurm_backup/restore_parts.py": f"moves what is missing there: {ROOTS}",
+    "notebook_job.py": "of a user in his own directory; it is sent alone",
     "slurm_report.py": "a lock of its state's directory, which root alone can open; its unit can write no other",
     "standard_output.py": "/dev/null",
-}",
-    "slurm_backup/restore_parts.py": f"moves what is missing there: {ROOTS}",
 }
 """Programs that make or replace files, or lock, in another way than by host/replacing, host/locks and tempfile."""
 
