@@ -287,7 +287,12 @@ class PageRemoval:
 
 def asked_files(_host: RunHost) -> list[str]:
     """Files by which a run sees what a host has of the key, also without it."""
-    return [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}"]
+    return [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}", f"{OLD_PROGRAM}/__main__.py"]
+
+
+def has_old_program(host: RunHost) -> bool:
+    """Whether the host has the modules of the program as earlier versions left them."""
+    return f"{OLD_PROGRAM}/__main__.py" in host.facts["files"]
 
 
 def loses_something(host: RunHost) -> bool:
