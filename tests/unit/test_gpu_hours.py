@@ -347,6 +347,7 @@ def test_no_link_in_place_of_its_directory_is_followed(
     controller.serve(serving=serving, now=START)
     shutil.copy2(tmp_path / "slurm.prom", victim)
     (tmp_path / "link").symlink_to(victim)
+    tmp_path.chmod(0o777)
     monkeypatch.setattr(controller.program, "TEXTFILES", str(tmp_path / "link"))
     with suppress(OSError):
         controller.program.lines(NOBODY, START)

@@ -361,6 +361,7 @@ def test_a_link_in_place_of_the_directory_is_not_followed(node: Node, monkeypatc
     for name in ("gpu.prom", ".gpu.prom.new"):
         (victim / name).write_text("of root")
     (node.directory / "link").symlink_to(victim)
+    node.directory.chmod(0o777)
     monkeypatch.setattr(slurm_gpu_metrics, "TEXTFILE", str(node.directory / "link/gpu.prom"))
     assert slurm_gpu_metrics.main([]) == 1
     assert {path.read_text() for path in victim.iterdir()} == {"of root"}

@@ -354,6 +354,7 @@ def test_no_link_in_the_directory_is_followed(run: Any, metrics: ModuleType, tmp
     assert not (directory / "slurm.prom").is_symlink()
     moved = directory.rename(tmp_path / "moved")
     directory.symlink_to(moved)
+    tmp_path.chmod(0o777)
     before = (moved / "slurm.prom").read_bytes()
     assert metrics.main(["cluster"]) == 1
     assert (moved / "slurm.prom").read_bytes() == before

@@ -17,8 +17,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 @contextmanager
 def opened_directory(path: str) -> Iterator[int]:
-    """A directory, which is no link. Raises OSError."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    """A directory, which is no link, except one that only root can have made or can replace. Raises OSError."""
+    above = os.stat(os.path.dirname(path))
+    of_root = above.st_uid == 0 and not above.st_mode & 0o022
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | (0 if of_root else os.O_NOFOLLOW))
     try:
         yield directory
     finally:

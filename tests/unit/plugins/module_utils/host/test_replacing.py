@@ -39,11 +39,21 @@ def test_a_link_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None
     (tmp_path / "of root").mkdir()
     (tmp_path / "of root/out").write_text("of root\n")
     (tmp_path / "link").symlink_to(tmp_path / "of root")
+    tmp_path.chmod(0o775)
     with pytest.raises(OSError, match=r"Not a directory|symbolic"):
         replace(str(tmp_path / "link/out"), b"new\n")
     with pytest.raises(OSError, match=r"Not a directory|symbolic"):
         remove(str(tmp_path / "link/out"))
     assert (tmp_path / "of root/out").read_text() == "of root\n"
+
+
+def test_a_link_that_only_root_can_replace_is_followed(tmp_path: Path) -> None:
+    """A site has /var/lib/gpucluster-slurm/backup on another disk."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    tmp_path.chmod(0o755)
+    replace(str(tmp_path / "link/out"), b"new\n")
+    assert (tmp_path / "disk/out").read_text() == "new\n"
 
 
 def test_a_file_that_is_read_is_no_link_and_nobody_waits_for_it(tmp_path: Path) -> None:
