@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..module_utils.decisions import image
+from ..module_utils.decisions.known import image
 from ..plugin_utils.templated_host import TemplatedHost
 from .checked_answers import ActionModule as Checked
 

@@ -13,7 +13,8 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..module_utils.decisions import questions, report_hosts, requirements, stages
+from ..module_utils.decisions.playbooks import report_hosts
+from ..module_utils.decisions.run import questions, requirements, stages
 from ..plugin_utils.templated_host import TemplatedHost
 from .host_clock import ActionModule as WithClock
 

@@ -47,12 +47,14 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
+from ..plugin_utils.rules import DECISIONS, PACKAGE
 from ..plugin_utils.templated_host import TemplatedHost
 
 ANSWERS: dict[tuple[str, str, str], Any] = {}
 """The answers that this process has had, by host, rule and arguments."""
 
-PACKAGE = "ansible_collections.gpucluster.slurm.plugins.module_utils.decisions"
+ROOMS = {path.stem: path.parent.name for path in DECISIONS.glob("*/*.py")}
+"""The package of each file of rules, whose name is used once."""
 
 
 class LookupModule(LookupBase):
@@ -80,7 +82,7 @@ class LookupModule(LookupBase):
 def ask(host: TemplatedHost, term: str, arguments: dict[str, Any]) -> Any:
     """What one rule decides."""
     file, _point, name = term.partition(".")
-    rule = getattr(import_module(f"{PACKAGE}.{file}"), name)
+    rule = getattr(import_module(f"{PACKAGE}.{ROOMS[file]}.{file}"), name)
     try:
         result = rule(host, **arguments)
     except (ValueError, TypeError) as error:

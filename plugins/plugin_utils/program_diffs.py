@@ -12,8 +12,8 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..module_utils.decisions.program_files import PACKAGE, program_of
-from ..module_utils.decisions.role_files import COLLECTION, ROLES
+from ..module_utils.decisions.known.program_files import PACKAGE, program_of
+from ..module_utils.decisions.known.role_files import COLLECTION, ROLES
 
 MODULES = COLLECTION / "plugins/module_utils"
 """Hosts get some of them, which programs import."""

@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 
 PLUGINS = "ansible_collections.gpucluster.slurm.plugins"
+PACKAGE = f"{PLUGINS}.module_utils.decisions"
+DECISIONS = Path(__file__).parents[1] / "module_utils/decisions"
 
 
 def import_rules() -> None:
@@ -17,8 +19,7 @@ def import_rules() -> None:
     In Ansible's main process, this is done once for the processes of all tasks, which inherit it. Otherwise each one
     would read and compile them again, for 0.2 to 0.3 s, since Ansible keeps no compiled code of a collection.
     """
-    directory = Path(__file__).parents[1] / "module_utils/decisions"
-    for path in sorted(directory.glob("*.py")):
-        import_module(f"{PLUGINS}.module_utils.decisions.{path.stem}")
+    for path in sorted(DECISIONS.glob("*/*.py")):
+        import_module(f"{PACKAGE}.{path.parent.name}.{path.stem}")
     import_module(f"{PLUGINS}.lookup.decision")
     import_module(f"{PLUGINS}.plugin_utils.answers")

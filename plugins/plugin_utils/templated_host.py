@@ -21,8 +21,8 @@ from ansible.plugins.loader import become_loader, connection_loader
 from ansible.template import trust_as_template
 
 from ..module_utils.cluster.schema import plain
-from ..module_utils.decisions import shared
-from ..module_utils.decisions.run_host import RunHost
+from ..module_utils.decisions.known.run_host import RunHost
+from ..module_utils.decisions.run import shared
 from . import command_output
 
 ROLES = Path(__file__).parents[2] / "roles"
@@ -135,7 +135,7 @@ class TemplatedHost(RunHost):
         return TemplatedHost(self._variables, self._templar, self._loader, {**self._further, **variables})
 
     def shared(self, name: str) -> Any:
-        """What a function of decisions/shared.py says for all hosts of the cluster."""
+        """What a function of decisions/run/shared.py says for all hosts of the cluster."""
         if name not in self._shared:
             function = getattr(shared, name)
             # Of one host, so that it does not depend on which of them asks first. A play of a site, in which roles are

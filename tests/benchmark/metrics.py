@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.slurm_records import FIELD
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.series import Series
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics.metric_jobs import (
     RECORD,

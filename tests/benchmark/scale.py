@@ -34,7 +34,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.con
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change_plan import JobPlacement, steps, table  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import cross_check  # noqa: E402
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_conf_values  # noqa: E402
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import slurm_conf_values  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand  # noqa: E402
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost  # noqa: E402
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster  # noqa: E402

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jinja2
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import program_library
 
 ROOT = Path(__file__).parents[2]

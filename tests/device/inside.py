@@ -33,9 +33,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.publis
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_values import DATABASE
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.defaults import CGROUP, SLURM, fixed
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values.default_values import DATABASE
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values.defaults import CGROUP, SLURM, fixed
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.nvidia import driver, mig
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.jobs import batch

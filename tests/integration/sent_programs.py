@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
 
 METRICS = "programs.metrics.slurm_metrics"
 

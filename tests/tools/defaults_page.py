@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import defaults
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values.default_records import (
     FIRST,
     LAST,
     OPTION,
@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs/admin/defaults.md"
 
 HEAD = """# Defaults
 
-<!-- `make docs` writes this page from plugins/module_utils/decisions/defaults.py -->
+<!-- `make docs` writes this page from plugins/module_utils/decisions/values/defaults.py -->
 
 These are the values that the collection writes into the files of Slurm and MariaDB. Of two rows with the same key, the
 lower one applies. A site replaces a value by the variable that the section names, and `null` removes the parameter.

@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import keys
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import shared
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import shared
 from standing_hosts import honest
 from switches import as_given
 
@@ -112,7 +112,7 @@ class PlainHost(RunHost):
         return hosts[self.name]
 
     def shared(self, name: str) -> Any:
-        """What a function of decisions/shared.py says for all hosts of the cluster."""
+        """What a function of decisions/run/shared.py says for all hosts of the cluster."""
         return getattr(shared, name)(self)
 
     def argument_options(self, role: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.adoption.survey import adopted
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.defaults import CGROUP, SLURM, fixed
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values.defaults import CGROUP, SLURM, fixed
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import stages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import stages
 from new_keys import VARIABLES, added_keys
 from plain_host import CLUSTER, cluster
 

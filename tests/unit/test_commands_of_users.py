@@ -13,8 +13,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import job_tools
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import library
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.program_files import library
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.software import job_tools
 from programs import StandIn
 
 pytestmark = pytest.mark.once

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import host_directories
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import host_directories
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import probe
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.directories import (
     Directories,

@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.enroot import unknown_settings
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.software.enroot import unknown_settings
 from plain_host import cluster
 
 ROLE = Path(__file__).parents[2] / "roles/enroot"

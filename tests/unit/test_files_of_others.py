@@ -25,7 +25,7 @@ from typing import cast
 
 import jinja2
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import enroot
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.software import enroot
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks, replacing
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import homes

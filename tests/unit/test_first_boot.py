@@ -25,7 +25,7 @@ from unittest.mock import patch
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import bounded_command, environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.upgrade import takes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import first_boot as rules
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import first_boot as rules
 from plain_host import cluster
 from programs import StandIn, load
 

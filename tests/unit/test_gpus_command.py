@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import slurm_records
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import sent
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.program_files import sent
 from programs import ROLES, StandIn, load
 
 pytestmark = pytest.mark.once

@@ -25,7 +25,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import commands, environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import conversion, trial_start
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import cluster
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import access_change, file_checks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module

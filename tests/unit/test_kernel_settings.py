@@ -9,8 +9,8 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import kernel as rules
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import kernel as rules
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preparation
 from plain_host import PlainHost, cluster
 
 FILE = "/etc/sysctl.d/60-gpucluster-slurm.conf"

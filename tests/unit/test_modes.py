@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import MODULES, sources
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.program_files import MODULES, sources
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -26,7 +26,7 @@ import pytest
 import yaml
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible_collections.gpucluster.slurm.plugins.callback import progress
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_health
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import slurm_health
 from standing_hosts import Hosts
 from test_stopped_runs import cluster, standing
 

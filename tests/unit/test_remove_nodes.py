@@ -10,8 +10,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import remove_nodes
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import SCRIPTS_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import SCRIPTS_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import remove_nodes
 from plain_host import cluster
 from standing_hosts import Hosts
 from test_stopped_runs import cluster as cluster_file
@@ -57,7 +57,7 @@ PATHS = sorted(
     }
     | {
         path
-        for file in ROOT.glob("plugins/module_utils/decisions/*.py")
+        for file in ROOT.glob("plugins/module_utils/decisions/*/*.py")
         if file.stem not in (*SERVERS, "remove_nodes", "host_directories")
         for path in re.findall(PATH, file.read_text())
     }

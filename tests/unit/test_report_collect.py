@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import commands, drains, environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import sent
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.program_files import sent
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import causes
 from programs import StandIn
 from report_programs import RELEASES, RESERVATIONS, config, jobs, program, put_commands

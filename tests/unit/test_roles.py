@@ -12,15 +12,19 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.lookup.decision import ROOMS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import PROFILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import comparison
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.cluster import (
     PROFILES as PROFILES_OF_DECISIONS,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import RELEASES as PLATFORM_RELEASES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import SOURCES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platforms import (
+    RELEASES as PLATFORM_RELEASES,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platforms import SOURCES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import comparison
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.first_cluster_file import MOST_SECONDS
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.rules import PACKAGE
 from plain_host import cluster
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +122,7 @@ def test_a_check_shows_a_service_also_where_another_package_is_missing(
     if source == "schedmd":
         own = {name: f"slurm-smd-{name}" for name in ("slurmd", "slurmctld", "slurmdbd", "sackd", "client")}
         there = ["slurm-smd", *there] if "client" in there else there
-    rules = import_module(f"ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.{role}")
+    rules = import_module(f"{PACKAGE}.{ROOMS[role]}.{role}")
 
     def is_left_out(packages: list[str]) -> bool:
         # A host that has only what its role needs.

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import Asked, read_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import DIAGNOSES, MISSED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import program_library
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.accept import (
     accept_command,

@@ -18,7 +18,7 @@ import switches
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.removal import OPTION
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preflight
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight
 from plain_host import cluster
 
 DOCUMENTED = [*switches.documented(), ("what doctor says", "rolling_packages", "security")]
@@ -49,7 +49,7 @@ def test_a_rule_reads_a_switch_by_its_type(name: str, value: Any) -> None:
 
 
 def test_rules_read_a_switch_with_flag() -> None:
-    sources = {file.name: file.read_text() for file in switches.ROOT.glob("plugins/module_utils/decisions/*.py")}
+    sources = {file.name: file.read_text() for file in switches.ROOT.glob("plugins/module_utils/decisions/*/*.py")}
     assert [
         (file, name, how)
         for file, source in sources.items()

@@ -9,7 +9,8 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preparation, upkeep
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import upkeep
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preparation
 from plain_host import PlainHost, cluster
 
 HEAD = "Managed by gpucluster.slurm: changes here are overwritten.\n"

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import accept
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import accept
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand, fold
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.accept import gpu_measurements
 from lab import ROOT, Lab, with_cluster

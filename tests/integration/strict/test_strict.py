@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import sent
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.program_files import sent
 from lab import Lab
 from reach import found_ways, open_ways, ways_of_monitoring
 

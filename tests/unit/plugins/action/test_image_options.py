@@ -14,7 +14,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
 from ansible_collections.gpucluster.slurm.plugins.action.image_options import ActionModule
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import image
 from plain_host import ROLES
 
 MODULES = ROLES.parent / "plugins/modules"

@@ -11,9 +11,11 @@ from typing import Any, cast
 
 import pytest
 from ansible.plugins.callback import CallbackBase
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import role_files, rotation, slurm_health
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.program_files import MODULES, library
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import slurm_health
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import role_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.program_files import MODULES, library
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import rotation
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils import program_diffs
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.program_diffs import own_file, shortened

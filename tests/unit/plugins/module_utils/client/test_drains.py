@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nvidia_driver, nvidia_mig
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import nvidia_driver, nvidia_mig
 from plain_host import cluster
 
 ROOT = Path(__file__).parents[5]

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.argument_specs import argument_errors
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.preflight import ROLES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run.preflight import ROLES
 
 ROOT = Path(__file__).parents[5]
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.role_values import value_problems
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import alertmanager
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import alertmanager
 
 REPORTS = ("slurm_report_dir", "accept_report_dir", "validate_report_dir")
 SYSTEM = ("/", "/etc", "/usr", "/bin", "/boot/pages", "/dev/shm/x", "/proc/1", "/var", "/var/lib", "/var/log", "/home")

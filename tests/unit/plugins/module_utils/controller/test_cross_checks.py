@@ -17,7 +17,7 @@ from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import ConfigurationError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.cross_checks import cross_check
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import slurm_files
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import TemplatedHost
 from ansible_collections.gpucluster.slurm.tests.benchmark.large import cluster
 from cross_check_verdicts import INSTALLED, NODES, PARTITION, right, verdict

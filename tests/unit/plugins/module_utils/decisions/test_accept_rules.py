@@ -17,7 +17,7 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalog import TESTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.published import PublishedMachine
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import MOST_ROUNDS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import accept
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import accept
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from plain_host import PlainHost, cluster
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import access
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import access
 from plain_host import PlainHost, cluster
 
 HOST_BASED = {"between_nodes": "host_based", "login_limits": {"TasksMax": 400}}

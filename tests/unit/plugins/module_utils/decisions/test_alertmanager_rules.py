@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import alertmanager
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import alertmanager
 
 SITE = """\
 # of the site

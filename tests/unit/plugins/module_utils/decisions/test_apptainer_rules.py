@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import apptainer, containers
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import containers
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.software import apptainer
 from plain_host import PlainHost, cluster
 
 OPTIONS: dict[str, Any] = {

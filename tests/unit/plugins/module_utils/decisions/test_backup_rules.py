@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import backup
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import backup
 from plain_host import PlainHost, cluster
 
 KEY = "/cluster/secrets/x/backup_password"

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import command_line, preflight
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import command_line
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight
 from plain_host import GROUPS, cluster
 
 PLAYBOOKS = Path(__file__).parents[5] / "playbooks"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import comparison
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import KEPT_CONF
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import comparison
 from plain_host import PlainHost, cluster
 
 KEY = "/cluster/secrets/x/munge.key"

@@ -12,14 +12,14 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys impo
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import partition_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import mariadb
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.cluster import SRUN_PORTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import (
     defaults,
     generations,
-    mariadb,
     slurm_conf_values,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import SRUN_PORTS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.default_records import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values.default_records import (
     ALWAYS,
     FIRST,
     LAST,

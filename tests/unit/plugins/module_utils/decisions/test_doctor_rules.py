@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import doctor
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import doctor
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
     ClusterEvidence,
     DaemonState,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import enroot, job_tools
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.software import enroot, job_tools
 from plain_host import PlainHost, cluster
 
 OPTIONS: dict[str, Any] = {

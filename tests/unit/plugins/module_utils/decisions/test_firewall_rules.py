@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import firewall
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import firewall
 from plain_host import PlainHost, cluster
 
 ADDRESSES = [

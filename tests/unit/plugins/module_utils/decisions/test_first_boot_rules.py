@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jinja2
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import first_boot
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import first_boot
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.program_library import LIBRARY
 from plain_host import PlainHost, cluster
 

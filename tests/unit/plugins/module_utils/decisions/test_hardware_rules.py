@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import hardware
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import hardware
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import KEPT_CONF
 from plain_host import PlainHost, cluster
 
 PROLOG = {"Prolog": "/opt/prolog"}

@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    comparison,
-    containers,
-    image,
-    kernel,
-    munge,
-    preflight,
-    preparation,
-    questions,
-    requirements,
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import (
+    host_packages,
     slurm_client,
     slurmd,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import kernel, munge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import containers, image
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import image_build
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import (
+    comparison,
+    preflight,
+    questions,
+    requirements,
     stages,
 )
 from plain_host import PlainHost, cluster
@@ -51,14 +52,14 @@ def built(name: str = "n1", **variables: Any) -> PlainHost:
 )
 def test_an_image_is_of_a_node_or_login_host(name: str, error: str) -> None:
     host = cluster(image_of=name)["head"]
-    found = image.errors(host)
+    found = image_build.errors(host)
     assert len(found) == bool(error)
     assert error in "".join(found)
 
 
 def test_a_limit_without_the_host_is_refused() -> None:
     hosts = cluster(image_of="n1", ansible_play_hosts_all=["n2"])
-    assert "--limit: leaves out n1" in image.errors(hosts["n2"])[0]
+    assert "--limit: leaves out n1" in image_build.errors(hosts["n2"])[0]
 
 
 def test_the_variable_is_refused_for_a_whole_cluster() -> None:
@@ -119,8 +120,8 @@ def test_an_image_has_no_key_and_asks_for_none() -> None:
 def test_the_time_service_is_installed_also_where_a_container_builds() -> None:
     host = built()
     host.set(base_time_service="systemd-timesyncd")
-    assert preparation.wants_time(host)
-    assert not preparation.wants_time(host.say(clocks={"chrony": False}))
+    assert host_packages.wants_time(host)
+    assert not host_packages.wants_time(host.say(clocks={"chrony": False}))
 
 
 def test_nothing_is_asked_of_a_controller() -> None:
@@ -132,18 +133,18 @@ def test_nothing_is_asked_of_a_controller() -> None:
 
 
 def test_the_list_names_what_the_cluster_file_asks_for_and_the_image_lacks() -> None:
-    plain = "\n".join(image.report(built()))
+    plain = "\n".join(image_build.report(built()))
     assert "munge key" in plain
     assert "registration" in plain
     assert "MIG" not in plain
     assert "firewall" not in plain
-    assert "mounted" in "\n".join(image.report(built(slurm_storage=SCRATCH)))
-    assert "mounted" not in "\n".join(image.report(built("login", slurm_storage=SCRATCH)))
+    assert "mounted" in "\n".join(image_build.report(built(slurm_storage=SCRATCH)))
+    assert "mounted" not in "\n".join(image_build.report(built("login", slurm_storage=SCRATCH)))
     full = built(slurm_people={"users": [], "groups": []}, slurm_firewall={"ssh": ["10.0.0.0/8"]})
-    text = "\n".join(image.report(full))
+    text = "\n".join(image_build.report(full))
     assert all(word in text for word in ("people", "the firewall"))
-    assert "registration" not in "\n".join(image.report(built("login")))
-    assert image.result(full)["left"] == image.left(full)
+    assert "registration" not in "\n".join(image_build.report(built("login")))
+    assert image_build.result(full)["left"] == image_build.left(full)
 
 
 def test_the_host_of_prometheus_gets_its_files_by_site_yml() -> None:
@@ -152,4 +153,4 @@ def test_the_host_of_prometheus_gets_its_files_by_site_yml() -> None:
     assert image.is_measured(built(slurm_monitoring=monitoring))
     login = built("login", slurm_monitoring=monitoring)
     assert not image.is_measured(login)
-    assert "what the host serves: monitoring" in "\n".join(image.report(login))
+    assert "what the host serves: monitoring" in "\n".join(image_build.report(login))

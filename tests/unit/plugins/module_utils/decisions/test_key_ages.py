@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import key_ages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import key_ages
 from plain_host import GROUPS, cluster
 
 pytestmark = pytest.mark.once

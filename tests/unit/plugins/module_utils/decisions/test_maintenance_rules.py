@@ -14,7 +14,7 @@ from typing import Any
 
 import jinja2
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import maintenance
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import maintenance
 from plain_host import GROUPS, PlainHost, cluster
 
 ROLE = Path(__file__).parents[5] / "roles/maintenance"

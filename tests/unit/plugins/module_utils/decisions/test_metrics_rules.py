@@ -16,20 +16,17 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.monitoring_key import check
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    comparison,
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages, slurmctld
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platforms import RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import remove_nodes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import comparison, questions
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import metrics, metrics_server
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import (
     default_values,
     defaults,
-    metrics,
     metrics_endpoint,
-    metrics_server,
-    preparation,
-    questions,
-    remove_nodes,
-    slurmctld,
     token_keys,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.platforms import RELEASES
 from jinja2 import Environment, StrictUndefined
 from plain_host import GROUPS, PlainHost, cluster
 
@@ -223,7 +220,7 @@ def test_only_packages_that_the_run_installs_are_recorded() -> None:
 
 
 def test_the_packages_are_installed_with_all_others() -> None:
-    assert "prometheus-node-exporter" in preparation.wanted_packages(
+    assert "prometheus-node-exporter" in host_packages.wanted_packages(
         hosts()["n1"].set(base_packages=[]).set(base_extra_packages=[], base_time_service="")
     )
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import munge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import munge
 from plain_host import cluster
 
 KEY = "/cluster/secrets/x/munge.key"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import new_cluster
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import new_cluster
 from plain_host import PlainHost
 from standing_hosts import honest
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nvidia_driver
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import nvidia_driver
 from plain_host import PlainHost, cluster
 
 OPTIONS: dict[str, Any] = {

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import nvidia_mig
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import nvidia_mig
 from plain_host import PlainHost, cluster
 
 GPU = {"name": "gpu", "mig": {"1g.10gb": 7}}

@@ -8,13 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    platform,
-    preparation,
-    requirements,
-    stages,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.shared import digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import platform
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.unchanged_hosts import digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preparation, requirements, stages
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.state_version import FILE, VERSION
 from plain_host import PlainHost, cluster
 
@@ -69,11 +66,11 @@ def test_a_host_that_lacks_something_is_prepared(facts: dict[str, Any]) -> None:
 
 
 def test_a_clock_that_something_else_synchronizes_stays() -> None:
-    assert not preparation.wants_time(host().say(clocks={"chrony": True}))
-    assert not preparation.wants_time(host().say(clocks={}, container="podman"))
-    assert not preparation.wants_time(host(base_time_service="").say(clocks={}))
-    assert preparation.time_packages(host().say(clocks={})) == ["systemd-timesyncd"]
-    assert preparation.time_packages(host().say(clocks={"systemd-timesyncd": False})) == []
+    assert not host_packages.wants_time(host().say(clocks={"chrony": True}))
+    assert not host_packages.wants_time(host().say(clocks={}, container="podman"))
+    assert not host_packages.wants_time(host(base_time_service="").say(clocks={}))
+    assert host_packages.time_packages(host().say(clocks={})) == ["systemd-timesyncd"]
+    assert host_packages.time_packages(host().say(clocks={"systemd-timesyncd": False})) == []
 
 
 def test_texts_switch_the_hosts_file_off() -> None:

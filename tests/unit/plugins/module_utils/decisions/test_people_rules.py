@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import people
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import people
 from plain_host import PlainHost, cluster
 
 PLAN: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import deprecated_names
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import preflight
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight
 from plain_host import CLUSTER, PlainHost, cluster
 
 STORAGE_PASS = "/cluster/secrets/x/slurmdbd_storage_pass"

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.packages import MANAGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import program_library
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, from_options, replace
 

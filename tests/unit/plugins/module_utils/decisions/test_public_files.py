@@ -10,14 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    packages,
-    preflight,
-    registry,
-    report,
-    rest,
-    slurm_health,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import slurm_health
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import packages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import registry, report, rest
 from certificates import pair, write_pair
 from plain_host import GROUPS, PlainHost, cluster
 

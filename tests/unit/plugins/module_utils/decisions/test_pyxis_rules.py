@@ -9,7 +9,7 @@ import base64
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import pyxis
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.software import pyxis
 from plain_host import PlainHost, cluster
 
 PLUGIN = "/usr/local/lib/gpucluster-slurm/spank_pyxis.so"

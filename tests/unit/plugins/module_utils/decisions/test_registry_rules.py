@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import registry
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import registry
 from certificates import pair, write_pair
 from plain_host import PlainHost, cluster
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    access,
-    preparation,
-    remove_nodes,
-    upkeep,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.cluster import with_leaving
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.shared import digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import access, upkeep
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.cluster import with_leaving
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.unchanged_hosts import digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import remove_nodes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preparation
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import state_version
 from plain_host import GROUPS, PlainHost, cluster
 
@@ -163,7 +161,7 @@ def apply(wanted: PlainHost, host: PlainHost) -> None:
     host.say(
         firewall=wanted.shared("firewall_digests")[host.name],
         made={"slurm_health": wanted.shared("health_digests")[host.name]} if host.name == "n1" else {},
-        packages=dict.fromkeys(preparation.wanted_packages(wanted), "1"),
+        packages=dict.fromkeys(host_packages.wanted_packages(wanted), "1"),
         part=digests["hosts"],
         sshd=access.parts(wanted)["who"],
         state_version=state_version.VERSION,

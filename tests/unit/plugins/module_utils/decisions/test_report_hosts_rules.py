@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import report, report_hosts
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF, KEPT_LIST
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import KEPT_CONF, KEPT_LIST
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import report_hosts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import report
 from plain_host import PlainHost, cluster
 from report_programs import program
 

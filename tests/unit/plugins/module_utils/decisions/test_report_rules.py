@@ -16,15 +16,11 @@ from typing import Any
 
 import jinja2
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    nginx,
-    preflight,
-    preparation,
-    program_files,
-    report,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.packages import MANAGED
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.stages import STAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight, preparation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run.stages import STAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import nginx, report
 from certificates import pair, write_pair
 from plain_host import GROUPS, ROLES, PlainHost, cluster
 

@@ -15,20 +15,21 @@ from typing import Any
 import jinja2
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    metrics,
-    metrics_server,
-    nginx,
-    preflight,
-    preparation,
-    questions,
-    report,
-    rest,
-    slurm_conf_values,
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import (
+    host_packages,
     slurmctld,
     slurmdbd,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.stages import STAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight, preparation, questions
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run.stages import STAGES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import (
+    metrics,
+    metrics_server,
+    nginx,
+    report,
+    rest,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import slurm_conf_values
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import INSTALLED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import program_library
 from certificates import pair, write_pair
@@ -170,7 +171,7 @@ def test_packages_of_each_host() -> None:
     assert rest.packages(found["login"]) == [PLUGIN, "nginx"]
     assert rest.packages(found["head"]) == [PLUGIN]
     assert rest.packages(found["n1"]) == []
-    assert {*rest.packages(found["login"])} <= {*preparation.wanted_packages(with_base(found["login"]))}
+    assert {*rest.packages(found["login"])} <= {*host_packages.wanted_packages(with_base(found["login"]))}
     schedmd = hosts(REST, slurm_packages={"repository": "x"})["login"]
     assert "slurm-smd-slurmrestd" in preparation.role_packages(with_group(schedmd))
 

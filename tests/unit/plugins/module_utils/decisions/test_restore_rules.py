@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import restore
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import restore
 from plain_host import PlainHost, cluster
 
 KEY = "/cluster/secrets/x/backup_password"

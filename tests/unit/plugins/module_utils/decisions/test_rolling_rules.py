@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import rolling
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import rolling
 from plain_host import PlainHost, cluster
 
 DEFAULTS: dict[str, Any] = {

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import questions, rotation_others, slurmdbd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurmdbd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import rotation_others
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import questions
 from plain_host import GROUPS, PlainHost, cluster
 
 pytestmark = pytest.mark.once

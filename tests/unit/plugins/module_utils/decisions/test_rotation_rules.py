@@ -10,7 +10,9 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import comparison, munge, rotation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import munge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import rotation
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import comparison
 from plain_host import PlainHost, cluster
 
 STORE = "/cluster/secrets/x/munge.key"

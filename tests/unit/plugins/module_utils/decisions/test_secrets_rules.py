@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
-    backup,
-    munge,
-    preflight,
-    rest,
-    restore,
-    secret_checks,
-    secrets,
-    slurmdbd,
-    token_keys,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurmdbd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import munge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import secrets
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import restore
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight, secret_checks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import backup, rest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import token_keys
 from plain_host import PlainHost, cluster
 
 COMMAND = ["pass", "show", "{cluster}/{secret}"]

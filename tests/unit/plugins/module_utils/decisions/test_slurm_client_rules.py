@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_client
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurm_client
 from plain_host import cluster
 
 

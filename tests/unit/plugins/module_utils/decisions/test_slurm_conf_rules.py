@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as lines
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import defaults, slurm_conf_values, slurm_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.defaults import recommended
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import (
+    defaults,
+    slurm_conf_values,
+    slurm_files,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values.defaults import recommended
 from plain_host import PlainHost, cluster
 
 SCRIPT = [{"name": "a", "script": "#!/bin/sh\n"}]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import program_files, slurm_health
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import slurm_health
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
 from plain_host import PlainHost, cluster
 
 OPTIONS: dict[str, Any] = {

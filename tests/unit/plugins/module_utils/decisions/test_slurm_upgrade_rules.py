@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurm_upgrade
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import slurm_upgrade
 from plain_host import GROUPS, PlainHost, cluster
 
 PLAN: dict[str, Any] = {

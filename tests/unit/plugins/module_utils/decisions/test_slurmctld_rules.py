@@ -8,17 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurmctld
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import (
     container_parts,
-    mail,
-    node_files,
     platform,
     platforms,
-    slurm_files,
-    slurmctld,
     state_directory,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_CONF, KEPT_LIST, MAIL_PROGRAM
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import (
+    KEPT_CONF,
+    KEPT_LIST,
+    MAIL_PROGRAM,
+)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import mail, node_files, slurm_files
 from plain_host import GROUPS, PlainHost, cluster
 
 SECRETS = "/cluster/secrets/x"

@@ -9,8 +9,8 @@ import hashlib
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurmd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.paths import KEPT_SLURMD
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurmd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import KEPT_SLURMD
 from plain_host import PlainHost, cluster
 from standing_hosts import GRES
 

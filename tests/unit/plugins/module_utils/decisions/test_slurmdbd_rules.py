@@ -9,8 +9,8 @@ import base64
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import slurmdbd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemon_records import options_digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurmdbd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.daemon_records import options_digest
 from plain_host import PlainHost, cluster
 
 PASSWORD = "/cluster/secrets/x/slurmdbd_storage_pass"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.unchanged_hosts import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.unchanged_hosts import (
     changed_hosts,
     record_digests,
 )

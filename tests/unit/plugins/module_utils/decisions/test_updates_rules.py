@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import doctor, updates, validate
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import updates
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import doctor, validate
 from plain_host import GROUPS, PlainHost, cluster
 
 MUNGE = {"installed": "0.5.16-1", "available": "0.5.16-1+deb13u1", "package": "munge"}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import validate
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import validate
 from plain_host import PlainHost, cluster
 
 PASSED = {

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import image
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.role_files import COLLECTION
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.role_files import COLLECTION
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import image_build
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import image_scan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs import scan_image
 
@@ -145,6 +145,6 @@ def test_a_tree_that_cannot_be_read_is_no_clean_image(tmp_path: Path) -> None:
 
 def test_the_scan_finds_nothing_in_itself(tmp_path: Path) -> None:
     """An image has the program, with the forms of secrets."""
-    for file in image.files(cast(RunHost, None)):
+    for file in image_build.files(cast(RunHost, None)):
         write(tmp_path, file["path"].lstrip("/"), file["content"])
     assert image_scan.scan(str(tmp_path)) == []

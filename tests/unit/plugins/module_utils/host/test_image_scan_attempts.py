@@ -9,16 +9,15 @@ import base64
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import munge
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import (
     backup,
-    mail,
     metrics_server,
-    munge,
     registry,
     report,
     rest,
-    token_keys,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import mail, token_keys
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import image_scan
 from certificates import pair
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions import comparison
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import comparison
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.first_cluster_file import (
     MOST_SECONDS,
     choice_errors,

@@ -1,0 +1,68 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The packages of a host, by its roles and by the keys of the cluster file."""
+
+from __future__ import annotations
+
+from ..host import access, firewall
+from ..known import image
+from ..known.cluster import backup_hosts, is_controller, source
+from ..known.platform import plugins
+from ..known.platforms import DISTRIBUTION_PACKAGES
+from ..known.run_host import RunHost
+from ..servers import metrics, rest
+from .slurm_client import wants_sackd
+
+
+def packages_of_role(host: RunHost, role: str) -> list[str]:
+    """The packages of one role; none of a role that has none in the tables."""
+    if role in DISTRIBUTION_PACKAGES:
+        return list(DISTRIBUTION_PACKAGES[role])
+    names = list(source(host).packages.get(role, ()))
+    if not names:
+        return []
+    if role == "slurm_client":
+        return names + (list(source(host).packages["sackd"]) if wants_sackd(host) else [])
+    return names + list(DISTRIBUTION_PACKAGES["logs"])
+
+
+def own_packages(host: RunHost) -> list[str]:
+    """The packages that variables of role base name."""
+    return [*host.option("base", "base_packages"), *host.option("base", "base_extra_packages")]
+
+
+def wanted_packages(host: RunHost) -> list[str]:
+    """All packages that the preparation installs."""
+    backup = DISTRIBUTION_PACKAGES["backup"] if host.name in backup_hosts(host) else ()
+    mail = DISTRIBUTION_PACKAGES["mail"] if host["slurm_mail"] and is_controller(host) else ()
+    return [
+        *own_packages(host),
+        *time_packages(host),
+        *plugins(host),
+        *access.packages(host),
+        *backup,
+        *mail,
+        *firewall.packages(host),
+        *metrics.packages(host),
+        *rest.packages(host),
+    ]
+
+
+def wants_time(host: RunHost) -> bool:
+    """Whether the clock of the host is to be synchronized.
+
+    A container has the clock of its host. If another service synchronizes the clock, it stays as it is. In an image,
+    which may be built in a container, none runs.
+    """
+    service, clocks = host.option("base", "base_time_service"), host.facts["clocks"]
+    if image.builds(host):
+        return service != "" and not clocks
+    needed = service != "" and host.facts["container"] == "none"
+    return needed and (not clocks or clocks.get(service, True) is False)
+
+
+def time_packages(host: RunHost) -> list[str]:
+    """The package of the time service, if the host lacks it."""
+    missing = wants_time(host) and host.option("base", "base_time_service") not in host.facts["clocks"]
+    return [host.option("base", "base_time_service")] if missing else []

@@ -1,0 +1,30 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role nfs_server. Its packages and its files are in the plan for the storage (cluster/storage_key.py)."""
+
+from __future__ import annotations
+
+from ...cluster.storage_key import EXPORTS, NFS_CONF_FILE, SERVER
+from ..known.platform import has_package
+from ..known.run_host import RunHost
+from .storage import own_plan
+
+
+def settings(host: RunHost) -> list[dict[str, str]]:
+    """The settings of the server, which it has from its first start on: version 4 alone."""
+    return [_file(host, NFS_CONF_FILE)]
+
+
+def exports(host: RunHost) -> list[dict[str, str]]:
+    """The file of the exports."""
+    return [_file(host, EXPORTS)]
+
+
+def lacks_package(host: RunHost) -> bool:
+    """Whether the host lacks the package, so that check mode has nothing to compare."""
+    return not has_package(host, SERVER)
+
+
+def _file(host: RunHost, path: str) -> dict[str, str]:
+    return {"path": path, "content": own_plan(host)["files"][path]}

@@ -1,0 +1,88 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role people: the plan of people, and what the hosts say about it."""
+
+from __future__ import annotations
+
+import json
+
+from ...people.directory import directory_differences, lowered
+from ...people.messages import host_lines
+from ..known.run_host import RunHost
+
+WAY_OUT = "Nothing was changed. Correct the plan (users and groups), or the accounts on these hosts."
+DIRECTORY_WAY_OUT = (
+    "Nothing was changed. Slurm needs the same ids on every host: check for local users of these names (/etc/passwd), "
+    "and compare the settings of the directory's client, such as the ranges of ids in sssd.conf."
+)
+
+
+def plan(host: RunHost) -> str:
+    """The plan as one text."""
+    return str(host.shared("people_plan") or json.dumps(host["slurm_people"]))
+
+
+def conflicts(host: RunHost) -> list[str]:
+    """What contradicts the plan on the hosts of this play, and the way out; nothing without a conflict."""
+    found = _said(host, "__people_compared", "conflicts")
+    return [*found, WAY_OUT] if found else []
+
+
+def warnings(host: RunHost) -> list[str]:
+    """Users who leave, and what stays of them on the hosts of this play."""
+    return _said(host, "__people_applied", "remarks")
+
+
+def _said(host: RunHost, result: str, key: str) -> list[str]:
+    """What the hosts of this play said in a result, in lines that name them."""
+    return host_lines({name: (host.of(name).get(result) or {}).get(key, []) for name in host.play_hosts})
+
+
+def jobs_question(host: RunHost) -> list[str]:
+    """The command that asks for the jobs of suspended users; empty without any."""
+    users = [user["name"] for user in host["slurm_people"].get("users", []) if user.get("state") == "suspended"]
+    fields = "--Format=JobID:21,BatchFlag:3,UserName:64"
+    return ["timeout", "60", "squeue", "--noheader", f"--user={','.join(users)}", fields] if users else []
+
+
+def jobs_that_end(host: RunHost) -> dict[str, str]:
+    """The users of jobs of suspended users that do not go on, by the jobs' numbers.
+
+    Slurm keeps the allocation of an srun or salloc that was killed until its time limit (srun(1)), so these jobs end in
+    any case.
+    """
+    users = host["slurm_people"].get("users", [])
+    ending = [user["name"] for user in users if user.get("state") == "suspended" and user.get("jobs") == "end"]
+    rows = [line.split() for line in (host.get("__people_jobs") or {}).get("stdout_lines", [])]
+    return {row[0]: row[2] for row in rows if len(row) == 3 and (row[1] != "1" or row[2] in ending)}
+
+
+# -- people of a directory --------------------------------------------------------------------------------------------
+
+
+def answers(host: RunHost) -> bool:
+    """Whether the directory has answered on this host. One that did not answer is not asked again."""
+    return host["__slurm_run"]["directory_answers"][host.name]["unknown"] is not None
+
+
+def question(host: RunHost) -> list[str]:
+    """The command that asks for the ids of the users of the directory."""
+    return ["timeout", "20", "getent", "passwd", "--", *lowered(host["__slurm_run"]["directory_users"])]
+
+
+def unknown_users(host: RunHost) -> list[str]:
+    """Users whom hosts do not know, and hosts that did not answer."""
+    return _differences(host)["remarks"]
+
+
+def other_ids(host: RunHost) -> list[str]:
+    """Users who have other ids on other hosts, and the way out; nothing without any."""
+    found = _differences(host)["conflicts"]
+    return [*found, DIRECTORY_WAY_OUT] if found else []
+
+
+def _differences(host: RunHost) -> dict[str, list[str]]:
+    said = {name: (host.of(name).get("__people_ids") or {}).get("stdout", "") for name in host.play_hosts}
+    run = host["__slurm_run"]
+    return directory_differences(run["directory_answers"], said, run["directory_users"])

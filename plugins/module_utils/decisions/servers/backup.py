@@ -1,0 +1,189 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role backup: what a host saves, and what it says about that. Those of a restore are in restore.py."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ...cluster.control_files import archive
+from ..known import secrets
+from ..known.cluster import is_controller, source, state_directory
+from ..known.paths import LIB_DIR
+from ..known.platforms import DISTRIBUTION_PACKAGES
+from ..known.program_files import library
+from ..known.run_host import RunHost
+
+DIRECTORY = "/etc/gpucluster-slurm/backup"
+PROGRAM = "/usr/local/sbin/slurm-backup"
+ENVIRONMENT = f"{DIRECTORY}/environment"
+
+KEPT = {"daily": 7, "weekly": 5, "monthly": 12}
+"""The numbers of backups that a site keeps by default."""
+
+
+@dataclass(frozen=True)
+class BackupService:
+    """Options of slurm_service for the timer of the backup."""
+
+    files: list[dict[str, Any]]
+    absent: list[str]
+
+
+def hosts_of_age(run: RunHost) -> list[str] | str:
+    """The hosts whose last backup is checked; Ansible's pattern for no hosts without backups.
+
+    The playbook validate gathers no facts, and takes the hosts from the variables. A play has no variables of a host.
+    """
+    if hosts := run.members("slurm_needs_backup"):
+        return hosts
+    controllers = run.members("slurm_controller")
+    known = controllers or run.members("slurm_cluster")
+    # ansible-playbook --list-tasks has no variables of hosts.
+    if not known or "hostvars" not in run or not run.of(known[0])["slurm_backup"]:
+        return "!all"
+    return list(dict.fromkeys([*run.members("slurm_database"), *controllers]))
+
+
+def packages(_host: RunHost) -> list[str]:
+    """The packages that the host needs."""
+    return list(DISTRIBUTION_PACKAGES["backup"])
+
+
+def service(host: RunHost) -> BackupService:
+    """How the host makes its backups."""
+    files = [*settings_files(host), *(control_files(host) if is_controller(host) else [])]
+    return BackupService(files, [] if _environment(host) else [ENVIRONMENT])
+
+
+def settings_files(host: RunHost) -> list[dict[str, Any]]:
+    """The program, its timer and its settings, with which a host can also read the backup."""
+    return [
+        {"path": "/etc/systemd/system/slurm-backup.timer", "content": host.text("backup", "timer.j2")},
+        {
+            "path": "/etc/systemd/system/slurm-backup.service",
+            "content": host.text("backup", "service.j2", program=PROGRAM),
+            "loaded": False,
+        },
+        *({**file, "loaded": False} for file in program()),
+        {
+            "path": f"{DIRECTORY}/settings.json",
+            "content": json.dumps(settings(host), indent=4, sort_keys=True),
+            "mode": "0600",
+            "loaded": False,
+        },
+        {"path": f"{DIRECTORY}/password", "secret": password(host), "mode": "0600", "loaded": False},
+        *_environment(host),
+    ]
+
+
+def program() -> list[dict[str, Any]]:
+    """The program slurm-backup."""
+    return library("slurm-backup", {PROGRAM: "programs.slurm_backup.backup_command"})
+
+
+def settings(host: RunHost) -> dict[str, Any]:
+    """What this host saves, and where. Values of a role that runs on another host are that host's variables."""
+    database, controllers = host["slurm_database"], host["slurm_controllers"]
+    return {
+        "cluster": host["slurm_cluster_name"],
+        "host": host.name,
+        "target": host["slurm_backup"]["target"],
+        "keep": host["slurm_backup"].get("keep", KEPT),
+        "database": _slurmdbd_conf(host, "StorageLoc", "slurm_acct_db"),
+        "archive": _slurmdbd_conf(host, "ArchiveDir", f"{LIB_DIR}/archive"),
+        "state": state_directory(host) if is_controller(host) else "",
+        "controllers": controllers,
+        "slurm_package": source(host).version,
+        # One host removes what is older than the site keeps.
+        "prunes": host.name == (database or controllers[0]),
+    }
+
+
+def _slurmdbd_conf(host: RunHost, key: str, default: str) -> Any:
+    """A parameter of slurmdbd.conf on the host of the database; empty on other hosts."""
+    if host.name != host["slurm_database"]:
+        return ""
+    return (host.get("slurmdbd_conf") or {}).get(key, default)
+
+
+def password(host: RunHost) -> str:
+    """The key of the backup in base64.
+
+    Raises:
+        ValueError: the control host has no key. In check mode it may not exist yet.
+    """
+    return base64.b64encode(secrets.required(host, secrets.BACKUP, "backup_password_file")).decode()
+
+
+def lacks_password(host: RunHost) -> bool:
+    """Whether a task has to write the key on the control host."""
+    return not secrets.is_known(host, secrets.BACKUP)
+
+
+def known_password(host: RunHost) -> str:
+    """The key of the backup that a host of this play has; empty if none has it.
+
+    A control host without the key, such as another administrator's, gets it from there.
+    """
+    for name in host.play_hosts:
+        content = (host.of(name).get("__backup_present") or {}).get("content")
+        if content is not None:
+            return base64.b64decode(content).decode().strip()
+    return ""
+
+
+def control_files(host: RunHost) -> list[dict[str, Any]]:
+    """What the control host has of the cluster, as one archive. Encrypted files stay encrypted.
+
+    Secrets that a command gives are those of another store, which has its own backup.
+    """
+    directory = "" if secrets.comes_from_command(host) else host["slurm_secrets_dir"]
+    packed = archive(host["slurm_cluster_dir"], host["slurm_cluster_name"], directory)
+    secret = base64.b64encode(packed).decode()
+    return [{"path": f"{DIRECTORY}/control.tar", "secret": secret, "mode": "0600", "loaded": False}]
+
+
+def _environment(host: RunHost) -> list[dict[str, Any]]:
+    """Variables for restic, if the site has any."""
+    if secrets.comes_from_command(host) and not secrets.has_environment(host["slurm_backup"]["target"]):
+        return []
+    content = secrets.secret(host, secrets.BACKUP_ENVIRONMENT)
+    if content is None:
+        return []
+    secret = base64.b64encode(content).decode()
+    return [{"path": ENVIRONMENT, "secret": secret, "mode": "0600", "loaded": False}]
+
+
+# -- a backup on demand -----------------------------------------------------------------------------------------------
+
+
+def saved_parts(host: RunHost) -> list[str]:
+    """The names of what the host would save."""
+    wanted = settings(host)
+    parts = []
+    if host.name == host["slurm_database"]:
+        parts += [f"the database {wanted['database']}", f"the archive {wanted['archive']}"]
+    if is_controller(host):
+        parts.append(f"the state in {wanted['state']}, the configuration and the files of the control host")
+    return parts
+
+
+def results(host: RunHost) -> list[dict[str, Any]]:
+    """What `slurm-backup run` and `slurm-backup verify` said on the hosts of this play."""
+    found = []
+    for name in host.play_hosts:
+        saved = (host.of(name).get("__backup_run") or {}).get("stdout")
+        if saved is not None:
+            verified = (host.of(name).get("__backup_verified") or {}).get("stdout", '{"verified": []}')
+            found.append({**json.loads(saved), **json.loads(verified)})
+    return found
+
+
+def table(host: RunHost) -> list[str]:
+    """The table of these results, in lines."""
+    return [line for line in host.text("backup", "table.j2", results=results(host)).split("\n") if line]

@@ -1,0 +1,135 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""nginx in front of the page and of the REST interface: certificate, address, and who else on the host needs it.
+
+Their roles have the same options: ROLE_port, ROLE_tls, ROLE_certificate and ROLE_key.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import ssl
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...cluster.keys import hosts_in
+from ...cluster.named_files import VAULT
+from ...cluster.render import host_addresses
+from ...formats.package_names import INSTALLED
+from ..known.packages import MANAGED
+from ..known.public_files import option_errors, public_content
+from ..known.run_host import RunHost
+
+GROUP = "www-data"
+"""The group of nginx."""
+
+WELCOME = "/etc/nginx/sites-enabled/default"
+"""The welcome page of the distribution."""
+
+RECORD = f"{INSTALLED}/nginx"
+"""Where nginx was installed for one of the keys."""
+
+
+def is_front(host: RunHost) -> bool:
+    """Whether the host has nginx for the page or the REST interface."""
+    return host.name in (hosts_in(host["slurm_report"]), hosts_in(host["slurm_rest"]))
+
+
+def package_records(host: RunHost) -> list[dict[str, str]]:
+    """A file for nginx if this run installs it for these keys alone, so that their removal removes it again."""
+    new = is_front(host) and "nginx" not in host.facts["packages"] and host.name != host["slurm_registry"]
+    return [{"path": RECORD, "content": f"{MANAGED} Removed with the last of the keys report and rest.\n"}] * new
+
+
+def stays(host: RunHost) -> bool:
+    """Whether nginx goes on: the site has installed it, or something else of this collection needs it."""
+    return RECORD not in host.facts["files"] or host.name == host["slurm_registry"] or is_front(host)
+
+
+def useless_records(host: RunHost) -> list[str]:
+    """The record of nginx on a host whose registry needs it from now on."""
+    return [RECORD] if RECORD in host.facts["files"] and stays(host) and not is_front(host) else []
+
+
+def tls_errors(host: RunHost, role: str, without: str) -> Iterator[str]:
+    """What is wrong with the certificate and its key on the control host.
+
+    Args:
+        host: the host of the key.
+        role: the role with the options.
+        without: what the host has without TLS.
+    """
+    if not host.flag(role, f"{role}_tls"):
+        return
+    certificate, key = (str(host.option(role, f"{role}_{name}")) for name in ("certificate", "key"))
+    wrong = list(option_errors(host, role, f"{role}_certificate", "certificate"))
+    yield from (f"{error}; or {role}_tls: false for {without}" for error in wrong)
+    wrong_key = list(option_errors(host, role, f"{role}_key", "private key"))
+    wrong_key += [] if wrong_key else mode_errors(f"{role}_key", Path(key))
+    yield from wrong_key
+    if not wrong and not wrong_key and not _is_pair(certificate, key):
+        yield f"{role}_key: found {key}, which is not the key of {certificate}, allowed: the key of the certificate"
+
+
+def _is_pair(certificate: str, key: str) -> bool:
+    """Whether a key belongs to a certificate, as far as that can be seen: either may be encrypted."""
+    if any(Path(path).read_bytes().startswith(VAULT) for path in (certificate, key)):
+        return True
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # A password that is no password: OpenSSL would ask for one.
+        context.load_cert_chain(certificate, key, password=b"")
+    except ssl.SSLError as error:
+        return error.reason != "KEY_VALUES_MISMATCH"
+    return True
+
+
+def mode_errors(name: str, path: Path) -> Iterator[str]:
+    """What is wrong with the mode of a secret file on the control host."""
+    mode = f"{stat.S_IMODE(path.stat().st_mode):o}"
+    if not re.fullmatch("[0-7]00", mode):
+        yield f"{name}: found {path} with mode {mode}, allowed: 600 or 400"
+
+
+def tls_files(host: RunHost, role: str, directory: str) -> list[dict[str, Any]]:
+    """The certificate and its key, in a directory of the host, for slurm_service."""
+    option = f"{role}_certificate"
+    certificate = public_content(host, option, host.option(role, option), "certificate")
+    path = host.option(role, f"{role}_key")
+    key = host.content(path)
+    if key is None:
+        raise ValueError(f"{role}_key: {path} is missing")
+    return [
+        {"path": f"{directory}/tls.crt", "content": certificate},
+        {"path": f"{directory}/tls.key", "secret": base64.b64encode(key).decode(), "mode": "0400"},
+    ]
+
+
+def server(host: RunHost, listen: str, directory: str, tls: bool, body_timeout: str = "10s") -> str:
+    """The first lines of a server of nginx: where it listens, and how long it waits.
+
+    Args:
+        host: the host of the key.
+        listen: its parameter `listen`.
+        directory: where the certificate and its key are.
+        tls: whether it has them.
+        body_timeout: how long a client may take between two parts of a body.
+    """
+    return host.text(
+        "slurm", "nginx_server.conf.j2", listen=listen, directory=directory, tls=tls, body_timeout=body_timeout
+    )
+
+
+def listening(host: RunHost, role: str) -> str:
+    """Where nginx listens (its parameter `listen`).
+
+    The kernel may have no IPv6, and nginx would end with an error if its configuration listened there.
+    """
+    addresses = host_addresses(host["slurm_addresses"], [host.name])
+    with_ipv6 = any(":" in entry["address"] for entry in addresses)
+    port = host.option(role, f"{role}_port")
+    return f"[::]:{port} ipv6only=off" if with_ipv6 else str(port)

@@ -1,0 +1,205 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules of role slurmrestd: slurmrestd, the check of its tokens, and nginx on the host of the key `rest`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...formats.package_names import INSTALLED
+from ..known import secrets
+from ..known.cluster import is_controller, slurm_user, source
+from ..known.packages import MANAGED
+from ..known.paths import CONF_DIR, SCRIPTS_DIR
+from ..known.platform import configured_plugins, has_package
+from ..known.platforms import DISTRIBUTION_PACKAGES
+from ..known.program_files import library, library_directory
+from ..known.run_host import RunHost
+from ..values import token_keys
+from . import metrics, nginx
+
+File = dict[str, Any]
+"""A file of the module slurm_service."""
+
+ROLE = "slurmrestd"
+UNITS = "/etc/systemd/system"
+CHECK = "slurm-rest-auth"
+PROGRAM = f"{SCRIPTS_DIR}/{CHECK}"
+KEY = token_keys.host_path(token_keys.COMMANDS)
+DIRECTORY = "/etc/gpucluster-slurm/rest"
+"""The certificate."""
+
+FRONT_CONF = "/etc/nginx/conf.d/gpucluster-rest.conf"
+
+
+def is_served(host: RunHost) -> bool:
+    """Whether slurmrestd runs on the host."""
+    return bool(host["slurm_rest"]) and host.name == host["slurm_rest"]["host"]
+
+
+def objections(host: RunHost) -> list[str]:
+    """What is wrong with the host, and with the files of the control host that the role's options name."""
+    return list(_objections(host))
+
+
+def _objections(host: RunHost) -> Iterator[str]:
+    if not host.within("slurm_controller", "slurm_login"):
+        yield (
+            f"slurm_rest.host: found {host.name}, allowed: a controller or a login host, which have slurm.conf for "
+            "slurmrestd"
+        )
+    yield from nginx.tls_errors(host, ROLE, "a port of this host alone, without TLS")
+
+
+# -- the key of the tokens --------------------------------------------------------------------------------------------
+
+
+def has_key(host: RunHost) -> bool:
+    """Whether the host has the key: slurmctld, slurmdbd and the program in front of slurmrestd check tokens."""
+    return bool(host["slurm_rest"]) and (is_controller(host) or is_served(host) or host.name == host["slurm_database"])
+
+
+def knows_key(host: RunHost) -> bool:
+    """Whether both the control host and the host have the key, so that no task need make it."""
+    return secrets.is_known(host, secrets.COMMANDS) and KEY in host.facts["files"]
+
+
+def key_files(host: RunHost) -> list[File]:
+    """The key for the service of a daemon, which reads it at its start alone."""
+    if not has_key(host):
+        return []
+    return [token_keys.file(host, token_keys.COMMANDS, slurm_user(host)) | {"restart": True}]
+
+
+# -- packages ---------------------------------------------------------------------------------------------------------
+
+
+def packages(host: RunHost) -> list[str]:
+    """The packages that the host needs for the key. Those of slurmrestd are those of the role."""
+    plugin = source(host).packages["tokens_of_slurm"] if has_key(host) else ()
+    return [*plugin, *(DISTRIBUTION_PACKAGES["rest_front"] if is_served(host) else ())]
+
+
+def wanted_packages(host: RunHost) -> list[str]:
+    """All packages of the host of the key, for a role that is used alone."""
+    return [*source(host).packages[ROLE], *packages(host)]
+
+
+def all_packages(host: RunHost) -> list[str]:
+    """Slurm's packages that only the key needs: of SchedMD's, slurm-smd is for all."""
+    own = source(host)
+    names = [*own.packages[ROLE], *own.packages["tokens_of_slurm"]]
+    return [name for name in dict.fromkeys(names) if name != own.version]
+
+
+def package_records(host: RunHost) -> list[dict[str, str]]:
+    """A file for each of Slurm's packages that this run installs for the key, for its removal."""
+    wanted = wanted_packages(host) if is_served(host) else packages(host)
+    known = [*host.facts["packages"], *metrics.packages(host)]
+    new = [name for name in all_packages(host) if name in wanted and name not in known]
+    return [{"path": f"{INSTALLED}/{name}", "content": f"{MANAGED} Removed with the key rest.\n"} for name in new]
+
+
+def lacks_package(host: RunHost) -> bool:
+    """Whether the host lacks slurmrestd or nginx, so that check mode has nothing to compare."""
+    return not has_package(host, *source(host).packages[ROLE], *packages(host))
+
+
+# -- slurmrestd, the check, nginx -------------------------------------------------------------------------------------
+
+
+def daemon_files(host: RunHost) -> list[File]:
+    """The unit of slurmrestd."""
+    return [{"path": f"{UNITS}/slurmrestd.service", "content": host.text(ROLE, "slurmrestd.service.j2")}]
+
+
+def daemon_reads(_host: RunHost) -> list[str]:
+    """Files that slurmrestd reads at its start: upgrade.yml changes the program, and sackd fetches slurm.conf."""
+    return ["/usr/sbin/slurmrestd", f"{CONF_DIR}/slurm.conf", "/run/slurm/conf/slurm.conf"]
+
+
+def check_files(host: RunHost) -> list[File]:
+    """The program that checks tokens, its unit and the key.
+
+    Raises:
+        ValueError: the control host has no key: the controllers of this run make it. Check mode makes none.
+    """
+    if token_keys.is_missing(host, token_keys.COMMANDS) and not host.check_mode:
+        path = token_keys.control_path(host, token_keys.COMMANDS)
+        raise ValueError(f"slurm_rest: {path} is missing; run site.yml without --limit")
+    unit = host.text(ROLE, "check.service.j2", program=PROGRAM, key=KEY, slurm_user=slurm_user(host))
+    return [
+        *key_files(host),
+        *library(CHECK, {PROGRAM: "programs.rest_auth"}),
+        {"path": f"{UNITS}/{CHECK}.service", "content": unit},
+    ]
+
+
+def listening(host: RunHost) -> str:
+    """Where nginx listens: without TLS for programs of this host alone."""
+    if host.flag(ROLE, "slurmrestd_tls"):
+        return nginx.listening(host, ROLE)
+    return f"127.0.0.1:{host.option(ROLE, 'slurmrestd_port')}"
+
+
+def front_files(host: RunHost) -> list[File]:
+    """The configuration of nginx, and the certificate."""
+    tls = host.flag(ROLE, "slurmrestd_tls")
+    text = host.text(ROLE, "front.conf.j2", server=nginx.server(host, listening(host), DIRECTORY, tls))
+    return [*(nginx.tls_files(host, ROLE, DIRECTORY) if tls else []), {"path": FRONT_CONF, "content": text}]
+
+
+def absent_front_files(_host: RunHost) -> list[str]:
+    """Files that nginx does not need: its welcome page."""
+    return [nginx.WELCOME]
+
+
+# -- what a host loses ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RestRemoval:
+    """Options of slurm_host_cleanup."""
+
+    services: list[str]
+    packages: list[str]
+    secrets: list[str]
+    files: list[str]
+    directories: list[str]
+
+
+def own_files() -> list[str]:
+    """Files of the host of the key."""
+    return [f"{UNITS}/slurmrestd.service", f"{UNITS}/{CHECK}.service", PROGRAM, FRONT_CONF]
+
+
+def asked_files(_host: RunHost) -> list[str]:
+    """Files by which a run sees what a host has of the key, also without it."""
+    return [*own_files(), KEY]
+
+
+def loses_something(host: RunHost) -> bool:
+    """Whether the host has something of the key that it should not have."""
+    useless = [*([] if is_served(host) else own_files()), *([] if has_key(host) else [KEY])]
+    return any(path in host.facts["files"] for path in useless)
+
+
+def needs_rest(host: RunHost) -> bool:
+    """Whether slurmrestd runs on the host, or the host has something of the key."""
+    return is_served(host) or loses_something(host)
+
+
+def removal(host: RunHost) -> RestRemoval:
+    """What a host without slurmrestd loses. Daemons that check tokens keep key and plugin."""
+    needed = [*packages(host), *metrics.packages(host), *configured_plugins(host)]
+    names = [name for name in all_packages(host) if name not in needed]
+    return RestRemoval(
+        services=["slurmrestd", CHECK],
+        packages=[*names, *([] if nginx.stays(host) else ["nginx"])],
+        secrets=[*([] if has_key(host) else [KEY]), *nginx.useless_records(host)],
+        files=own_files(),
+        directories=[DIRECTORY, library_directory(CHECK)],
+    )

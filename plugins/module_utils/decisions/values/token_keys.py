@@ -1,0 +1,55 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Keys of tokens (JWT): on the control host in slurm_secrets_dir, on hosts in /etc/gpucluster-slurm.
+
+There are two. That of slurmctld's pages opens these alone (docs/design/metrics.md); with that of the key `rest`, one
+can speak to Slurm as any user (docs/design/rest.md).
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from ..known import secrets
+from ..known.cluster import slurm_user
+from ..known.run_host import RunHost
+
+PAGES = secrets.PAGES
+COMMANDS = secrets.COMMANDS
+
+
+def control_path(host: RunHost, key: str) -> str:
+    """The file on the control host that has a key, without a command for secrets."""
+    return secrets.path(host, key)
+
+
+def is_missing(host: RunHost, key: str) -> bool:
+    """Whether a task has to write the key on the control host."""
+    return not secrets.is_known(host, key)
+
+
+def wanted_files(host: RunHost, key: str) -> list[dict[str, Any]]:
+    """The key on the hosts, for slurm_files; nothing in check mode, while no run has made the key."""
+    return [] if is_missing(host, key) else [file(host, key, slurm_user(host))]
+
+
+def host_path(key: str) -> str:
+    """The file on hosts that has a key."""
+    return f"/etc/gpucluster-slurm/{key}"
+
+
+def file(host: RunHost, key: str, owner: str) -> dict[str, Any]:
+    """A key for slurm_service; an empty one until the run has made it on the control host."""
+    secret = base64.b64encode(secrets.secret(host, key) or b"").decode()
+    return {"path": host_path(key), "secret": secret, "owner": owner, "mode": "0400"}
+
+
+def known(host: RunHost) -> str:
+    """The key that a host of this play has, in base64; empty if none has it.
+
+    A control host without the key, such as another administrator's, gets it from there.
+    """
+    found = [(host.of(name).get("__slurm_token_key_present") or {}).get("content") for name in host.play_hosts]
+    return next((content for content in found if content is not None), "")
