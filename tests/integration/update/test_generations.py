@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.state_version import FILE, VERSION
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.program_library import LIBRARY
 from lab import ROOT, Lab, Run, container, podman, with_cluster
 from reboots import wait_for_reboot, write_stand_ins
 
@@ -67,11 +68,15 @@ def records(lab: Lab) -> str:
 
 
 def changed_files(run: Run) -> set[str]:
-    """The files that a run has changed, or would change in check mode. Each change has a diff that names its file."""
+    """The files that a run has changed, or would change in check mode. Each change has a diff that names its file.
+
+    The modules of programs are one, their library.
+    """
     succeeded(run)
     diffs = {(host, task): result.get("diff") or [] for host, task, result in run.results if result.get("changed")}
     assert all(diffs.values()), [task for task, diff in diffs.items() if not diff]
-    return {part["after_header"] for diff in diffs.values() for part in diff}
+    paths = {part["after_header"] for diff in diffs.values() for part in diff}
+    return {LIBRARY if path.startswith(f"{LIBRARY}/") else path for path in paths}
 
 
 def named_files() -> set[str]:
