@@ -17,11 +17,13 @@ from email.message import Message
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from ..language.errors import CollectionError
+
 SHADOW = "/etc/shadow"
 DAY = 86400
 
 
-class RefusedUserError(Exception):
+class RefusedUserError(CollectionError):
     """The user of a request may not do this. The message says why, without a secret."""
 
     status = 403

@@ -21,10 +21,12 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
+from ..language.errors import CollectionError
+
 SECONDS = 30
 
 
-class AccountError(Exception):
+class AccountError(CollectionError):
     """Why the account is not accepted, in one line."""
 
 
