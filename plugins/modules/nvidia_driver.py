@@ -98,60 +98,7 @@ EXAMPLES = r"""
     var: driver.reboot
 """
 
-RETURN = r"""
-reason:
-  description: Why there is nothing to do; empty if the host needs a driver.
-  type: str
-  returned: always
-  sample: no NVIDIA GPU on PCI
-generations:
-  description: Generations of the GPUs.
-  type: list
-  elements: str
-  returned: always
-  sample: [hopper]
-branch:
-  description: Branch of the driver; empty for a driver that was already there and is kept.
-  type: str
-  returned: always
-  sample: "550"
-modules:
-  description: Kind of the kernel modules; empty where none are installed.
-  type: str
-  returned: always
-  sample: open
-version:
-  description: Version that is installed, or would be; empty if it is not known yet.
-  type: str
-  returned: always
-  sample: 550.163.01
-packages:
-  description: Packages that were installed or changed, or would be.
-  type: list
-  elements: str
-  returned: always
-  sample: [nvidia-open-kernel-dkms, nvidia-smi]
-pending:
-  description: Whether something differs from what is wanted. C(changed_when) does not affect it.
-  type: bool
-  returned: always
-disruptive:
-  description: Whether these changes remove a driver that programs may be using.
-  type: bool
-  returned: always
-reboot:
-  description: Why the host must be rebooted before its driver works; empty if no reboot is necessary.
-  type: list
-  elements: str
-  returned: always
-  sample: ["nouveau is loaded, and has the GPUs until the next boot"]
-remarks:
-  description: Messages for the administrator.
-  type: list
-  elements: str
-  returned: always
-  sample: []
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import os
 from collections.abc import Mapping

@@ -38,25 +38,7 @@ EXAMPLES = r"""
       - {name: gpu, type: h100_80gb_hbm3, count: 2, autodetect: nvml, mig: {3g.40gb: 1, 1g.10gb: 4}}
 """
 
-RETURN = r"""
-driver:
-  description: Whether nvidia-smi is installed.
-  type: bool
-  returned: always
-  sample: true
-commands:
-  description: The nvidia-smi commands that changed something, in order; empty in check mode.
-  type: list
-  elements: str
-  returned: always
-  sample: [nvidia-smi -i 0 -mig 1, "nvidia-smi mig -i 0 -cgi 3g.40gb,1g.10gb -C"]
-gpus:
-  description:
-    - The GPUs that did not have the wanted instances, by index, with the instances that they have now, or would have.
-  type: dict
-  returned: always
-  sample: {"0": 1g.10gb 3g.40gb}
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import os
 from typing import TYPE_CHECKING

@@ -74,19 +74,7 @@ EXAMPLES = r"""
           -:ALL:ALL
 """
 
-RETURN = r"""
-files:
-  description: Paths of the files that were written or removed, or would be in check mode.
-  type: list
-  elements: str
-  returned: always
-  sample: [/etc/pam.d/sshd]
-unproven:
-  description: Whether a new connection has to confirm the change.
-  type: bool
-  returned: always
-  sample: false
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import glob
 import grp

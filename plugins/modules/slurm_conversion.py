@@ -71,29 +71,7 @@ EXAMPLES = r"""
     conf: "{{ lookup('gpucluster.slurm.rendered', 'slurmdbd.conf.j2') }}"
 """
 
-RETURN = r"""
-seconds:
-  description: Seconds that the conversion took; 0 if nothing was converted.
-  type: int
-  returned: always
-  sample: 240
-size:
-  description: MiB of the database, with O(state=tried), and with O(state=saved) if it is converted.
-  type: int
-  returned: always
-  sample: 5120
-dump:
-  description: Path of the dump that is kept; empty before there is one.
-  type: str
-  returned: always
-  sample: /var/lib/gpucluster-slurm/upgrade/slurm_acct_db-before-26.05.1-1.sql
-remarks:
-  description: What the module has repaired, and what slurmdbd will convert.
-  type: list
-  elements: str
-  returned: always
-  sample: []
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import json
 import os

@@ -68,14 +68,7 @@ EXAMPLES = r"""
     queries: [SELECT schema_name AS name FROM information_schema.schemata]
 """
 
-RETURN = r"""
-rows:
-  description: The rows of each query in O(queries), as dictionaries of texts.
-  type: list
-  elements: list
-  returned: always
-  sample: [[{name: slurm_acct_db}]]
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 from typing import TYPE_CHECKING
 

@@ -75,14 +75,7 @@ EXAMPLES = r"""
       - {path: /srv/registry, owner: docker-registry, mode: "0750"}
 """
 
-RETURN = r"""
-files:
-  description: Paths of the files that were written or removed, or would be in check mode.
-  type: list
-  elements: str
-  returned: always
-  sample: [/etc/gpucluster-slurm/health.d/scratch]
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import os
 from typing import TYPE_CHECKING

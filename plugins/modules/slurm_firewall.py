@@ -62,13 +62,7 @@ EXAMPLES = r"""
     ssh_port: "{{ plan.ssh_port }}"
 """
 
-RETURN = r"""
-unproven:
-  description: Whether a new connection has to confirm the change.
-  type: bool
-  returned: always
-  sample: false
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import os
 from ipaddress import ip_address, ip_network

@@ -93,14 +93,7 @@ EXAMPLES = r"""
       - {path: /etc/hosts, marker: "# {mark} gpucluster.slurm hpc-demo-cluster"}
 """
 
-RETURN = r"""
-plan:
-  description: The changes, done or predicted.
-  type: list
-  elements: dict
-  returned: always
-  sample: [{what: slurmd.service, before: "active, enabled", after: null}]
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import glob
 import os

@@ -39,20 +39,7 @@ EXAMPLES = r"""
     accepted: [/etc/ssl/private/ssl-cert-snakeoil.key]
 """
 
-RETURN = r"""
-plan:
-  description: What was removed, or would be in check mode.
-  type: list
-  elements: dict
-  returned: success
-  sample: [{what: /etc/machine-id, before: machine id, after: empty}]
-remarks:
-  description: What a site may want in its image, such as keys of administrators.
-  type: list
-  elements: str
-  returned: success
-  sample: ["/root/.ssh/authorized_keys: keys of users who may log in"]
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import glob
 import os

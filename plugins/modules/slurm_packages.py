@@ -165,45 +165,7 @@ EXAMPLES = r"""
           ENROOT_ROOTFS_WRITABLE y
 """
 
-RETURN = r"""
-installed:
-  description:
-    - The packages that were installed, or would be in check mode, each with its version if it is known.
-    - With O(download), those that are downloaded and would be installed.
-  type: list
-  elements: str
-  returned: always
-  sample: [enroot=4.1.2-1, fuse-overlayfs]
-held:
-  description:
-    - The packages that were set on hold, with their versions. In check mode, packages that would be installed first are
-      left out.
-  type: dict
-  returned: always
-  sample: {slurmd: 24.11.5-4}
-files:
-  description: Paths of the files that were written or whose owner or mode was corrected, or would be in check mode.
-  type: list
-  elements: str
-  returned: always
-  sample: [/etc/enroot/enroot.conf.d/50-site.conf]
-plugins:
-  description: The Slurm plugins in the packages, with O(slurm_release).
-  type: list
-  elements: dict
-  returned: always
-  contains:
-    path:
-      description: Path of the plugin in the package.
-      type: str
-      returned: always
-      sample: /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so
-    sha256:
-      description: Its checksum.
-      type: str
-      returned: always
-      sample: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import re
 from collections.abc import Mapping

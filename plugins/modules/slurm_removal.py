@@ -63,35 +63,7 @@ EXAMPLES = r"""
     nodes: gpu[13-14]
 """
 
-RETURN = r"""
-ready:
-  description: The nodes without jobs, when all are without; empty before.
-  type: list
-  elements: str
-  returned: always
-  sample: [gpu13, gpu14]
-over:
-  description: Whether nothing is waited for any more.
-  type: bool
-  returned: always
-  sample: true
-ok:
-  description: Whether all nodes can leave.
-  type: bool
-  returned: always
-  sample: true
-table:
-  description: The state of the nodes, for a person.
-  type: list
-  elements: str
-  returned: always
-  sample: ["waiting   gpu13: job 4711 of alice until 2026-11-25T10:00:00"]
-deadline:
-  description: The deadline as a date and time; empty without one.
-  type: str
-  returned: always
-  sample: "2026-12-01T18:00:00"
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import time
 from collections.abc import Iterable

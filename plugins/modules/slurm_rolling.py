@@ -85,59 +85,7 @@ EXAMPLES = r"""
     budget: {"*": 10%, debug: 1}
 """
 
-RETURN = r"""
-ready:
-  description: The nodes to be changed now; for V(prove), those on which a job is to run.
-  type: list
-  elements: str
-  returned: always
-  sample: [gpu001, gpu002]
-changed_earlier:
-  description: The nodes of RV(ready) that an earlier run with the same O(change) has changed. They are only checked.
-  type: list
-  elements: str
-  returned: always
-  sample: [gpu002]
-over:
-  description: Whether no node can be changed any more, and none is waited for.
-  type: bool
-  returned: always
-  sample: false
-ok:
-  description: Whether no node has failed, the run was not stopped, and no node was left after the deadline.
-  type: bool
-  returned: always
-  sample: true
-table:
-  description: The state of the run, for a person.
-  type: list
-  elements: str
-  returned: always
-  sample: ["done      12 of 200: gpu[001-012]"]
-done:
-  description: The nodes that are changed and back in service.
-  type: list
-  elements: str
-  returned: always
-  sample: [gpu003]
-broken:
-  description: The nodes that have failed, with the error. They stay drained.
-  type: dict
-  returned: always
-  sample: {gpu004: "health check: munge: no credential"}
-other:
-  description:
-    - For V(next), the run that changes the cluster at the moment, so that this one waits for its end; empty without
-      one.
-  type: dict
-  returned: always
-  sample: {host: adm1, user: alice, process: 4711 15234567, since: 2026-11-24 10:02}
-left:
-  description: The nodes that this run does not change, with the reason.
-  type: dict
-  returned: always
-  sample: {gpu005: "drained by a person (bad DIMM)"}
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import json
 import os

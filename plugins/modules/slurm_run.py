@@ -53,21 +53,7 @@ EXAMPLES = r"""
   run_once: true
 """
 
-RETURN = r"""
-other:
-  description: The run that has the lock and prevents this one; empty without one.
-  type: dict
-  returned: always
-  sample: {host: adm1, user: alice, process: 4711 15234567, since: 2026-11-24 10:02}
-controllers:
-  description:
-    - When the run ends and the cluster has several controllers, what each of them does by its name in
-      C(SlurmctldHost), the primary one first; V(serves), V(stands by), or V(does not answer).
-  type: dict
-  returned: always
-  version_added: 0.2.0
-  sample: {head: does not answer, login1: serves}
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import os
 import time

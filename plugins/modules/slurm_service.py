@@ -174,31 +174,7 @@ EXAMPLES = r"""
     reload: [scontrol, reconfigure]
 """
 
-RETURN = r"""
-files:
-  description:
-    - Paths of the files that were written or removed, or whose owner or mode was corrected, or would be in check mode.
-  type: list
-  elements: str
-  returned: always
-  sample: [/etc/munge/munge.key]
-actions:
-  description: Actions on the service, done or, in check mode, predicted.
-  type: list
-  elements: str
-  returned: always
-  sample: [restart]
-reason:
-  description: Why it was started, restarted or reloaded; empty if it was not.
-  type: str
-  returned: always
-  sample: /etc/munge/munge.key is newer than what munge has loaded
-proof:
-  description: Output of the command of O(proof); empty without one, and in check mode.
-  type: str
-  returned: always
-  sample: ""
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import os
 import shutil

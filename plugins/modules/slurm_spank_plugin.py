@@ -85,21 +85,7 @@ EXAMPLES = r"""
   when: plugin.unproven
 """
 
-RETURN = r"""
-unproven:
-  description:
-    - Whether a previous plugin or line is saved, or would be in check mode. If so, no job has confirmed yet that the
-      new one works.
-    - It is also true after a run that was killed.
-  type: bool
-  returned: success
-  sample: true
-former_line:
-  description: The previous line of plugstack.conf; empty if there was none. Without a change it is O(line).
-  type: str
-  returned: with O(line)
-  sample: optional /usr/local/lib/gpucluster-slurm/spank_pyxis.so
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import os
 from typing import TYPE_CHECKING, Any

@@ -72,67 +72,7 @@ EXAMPLES = r"""
     remove: ["{{ written.file }}"]
 """
 
-RETURN = r"""
-mount:
-  description: The mount that the directory is on, or would be created on; empty after an error.
-  type: dict
-  returned: always
-  contains:
-    point:
-      description: Its mount point.
-      type: str
-      returned: without an error
-      sample: /shared
-    type:
-      description: The type of its file system.
-      type: str
-      returned: without an error
-      sample: nfs4
-    source:
-      description: The mounted source.
-      type: str
-      returned: without an error
-      sample: nfs1:/export/shared
-    root:
-      description: Whether the directory is in the root file system.
-      type: bool
-      returned: without an error
-      sample: false
-    guard:
-      description:
-        - The path that must be a mount point, since otherwise the directory is local to the host. If an automount has
-          mounted the file system, it is the mount point of the automount.
-      type: str
-      returned: without an error
-      sample: /shared
-    automount:
-      description: Whether an automount has mounted the file system.
-      type: bool
-      returned: without an error
-      sample: false
-inode:
-  description: Inode number of the directory; null if the directory does not exist.
-  type: int
-  returned: always
-  sample: 9437186
-file:
-  description: Name of the file that was written; empty if there is none.
-  type: str
-  returned: always
-  sample: .gpucluster-slurm-0123456789abcdef
-missing:
-  description: The files of O(see) that are not in the directory.
-  type: list
-  elements: str
-  returned: always
-  sample: []
-error:
-  description:
-    - Why the directory cannot be used; empty if it can. The task does not fail, so that the run continues on all hosts.
-  type: str
-  returned: always
-  sample: ""
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 from typing import TYPE_CHECKING, Any, cast
 

@@ -110,26 +110,7 @@ EXAMPLES = r"""
     plan: "{{ lookup('gpucluster.slurm.decision', 'storage.own_plan') }}"
 """
 
-RETURN = r"""
-plan:
-  description: The changes, done or predicted.
-  type: list
-  elements: dict
-  returned: always
-  sample: [{what: /home, before: not mounted, after: "files:/srv/home"}]
-unexported:
-  description: The directories of O(exports) that the NFS server does not export now.
-  type: list
-  elements: str
-  returned: always
-  sample: []
-remarks:
-  description: What the module leaves to a person, such as a mount that is in use and that the cluster file has changed.
-  type: list
-  elements: str
-  returned: always
-  sample: []
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import hashlib
 import os

@@ -31,36 +31,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_updates_info:
 """
 
-RETURN = r"""
-updates:
-  description:
-    - An entry for each kind of packages that has an update, or of which nobody says whether it has one. C(package) is
-      one of those with the C(state), of which there are C(packages).
-    - C(security) is V(yes), V(no) or V(unknown). C(state) is V(pending), V(held) by dpkg, V(pinned) by apt's
-      preferences, V(not booted), which is a newer kernel that is installed, or V(none) without an update.
-  type: list
-  elements: dict
-  returned: always
-  sample:
-    - kind: munge
-      state: pending
-      security: "yes"
-      package: libmunge2
-      installed: 0.5.16-1
-      available: 0.5.16-1+deb13u1
-      packages: 2
-security:
-  description: With O(whole), the security updates that apt would install, without those of Slurm.
-  type: list
-  elements: str
-  returned: always
-  sample: [libmunge2=0.5.16-1+deb13u1, munge=0.5.16-1+deb13u1]
-lists_days:
-  description: The age of apt's lists in days at most; null if there are none.
-  type: int
-  returned: always
-  sample: 3
-"""
+RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 from typing import TYPE_CHECKING
 
