@@ -15,7 +15,7 @@ description:
     blocks nouveau, and makes sure that the module is built for the running kernel and that the device files exist
     before slurmd starts.
   - A driver that works and that this module has not installed stays as it is, unless O(branch) or O(version) is given.
-  - It never reboots. RV(reboot) says why a reboot is necessary.
+  - It never reboots. C(reboot) says why a reboot is necessary.
   - Nothing is done on a host without an NVIDIA GPU, nor in a container, which uses the driver of its host; see O(gpus).
 options:
   platforms:

@@ -31,19 +31,19 @@ description:
     is up again within O(patience). A node that has stopped to answer before the change is not waited for, and gets the
     files when it returns. One that stops during it is like one that does not start with the files.
   - It does not restart daemons on other hosts. It does not wait for nodes that slurmctld can reach only after their
-    slurmd has been restarted, as after a change of SlurmdPort. A change of RV(read_at_start) shows that slurmd must be
+    slurmd has been restarted, as after a change of SlurmdPort. A change of C(read_at_start) shows that slurmd must be
     restarted.
   - B(Rolls back) to the last good files if the verification fails, and reports why. The last good files are kept in
     C(/var/lib/gpucluster-slurm/good), so that the next run repairs the state after a run that was killed.
   - While one run is in progress, a second one is refused.
-  - A change that needs a restart of slurmd on nodes that are up is RV(unproven) until O(state=proven), and
+  - A change that needs a restart of slurmd on nodes that are up is C(unproven) until O(state=proven), and
     O(state=former) takes it back. Until then the previous files are kept in C(/var/lib/gpucluster-slurm/former).
 options:
   state:
     description:
       - V(present) puts O(files) in force.
       - V(proven) keeps the files in force, after slurmd has started with them on nodes.
-      - V(former) restores the files that were in force before the RV(unproven) change, because slurmd has not.
+      - V(former) restores the files that were in force before the C(unproven) change, because slurmd has not.
       - V(serving) waits until one of several controllers serves, after slurmctld was started on this one. If it served
         last and none before it is there, it takes over at once.
       - V(found) keeps the files of another origin that a standby controller has, in C(/var/lib/gpucluster-slurm/found),
@@ -107,7 +107,7 @@ options:
       - All hosts of the cluster, as a hostlist. The module keeps their names in C(/var/lib/gpucluster-slurm/hosts).
       - Of a cluster that is taken over, nodes that are not among them may read files of their own. The first change of
         their generic resources does not reach them, and so ends no job there.
-      - A kept host that is neither in this list nor a node of the files has left the cluster. RV(remarks) names it in
+      - A kept host that is neither in this list nor a node of the files has left the cluster. C(remarks) names it in
         each run, since it still has the munge key, and perhaps a slurmd that runs, until it is in O(cleaned_hosts).
     type: str
     default: ""
@@ -122,7 +122,7 @@ options:
       - A checksum of O(files), O(secrets), O(hosts) and O(cleaned_hosts), for O(state=present). While the files in
         force do not change, the fact C(made) of M(gpucluster.slurm.slurm_host_facts) has it under the name
         V(slurmctld_config) or V(slurmdbd_config), and the module need not run again.
-      - There is no such fact while a change is RV(unproven), or while hosts that have left are to be cleaned.
+      - There is no such fact while a change is C(unproven), or while hosts that have left are to be cleaned.
     type: str
     default: ""
     version_added: 0.2.0
@@ -130,7 +130,7 @@ options:
     description:
       - Nodes that leave the cluster in this run, as a hostlist. In check mode the jobs that run on them do not count,
         since the run waits for their end before the change.
-      - RV(remarks) does not name them, because the run cleans them after the change.
+      - C(remarks) does not name them, because the run cleans them after the change.
     type: str
     default: ""
     version_added: 0.2.0

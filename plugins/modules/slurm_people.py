@@ -14,7 +14,7 @@ description:
     differ from the plan. The files C(/etc/passwd), C(/etc/shadow), C(/etc/group) and C(/etc/gshadow) are changed as
     complete texts under their lock, checked with pwck(8) and grpck(8), and each is replaced in one step. Lines of other
     users and groups stay as they are.
-  - A user is known by name and id. An account that contradicts the plan is a conflict (RV(conflicts)). With any
+  - A user is known by name and id. An account that contradicts the plan is a conflict (C(conflicts)). With any
     conflict the module fails before it changes anything; in check mode it only returns the conflicts.
   - New users have no password, and the passwords of others stay. Keys are in C(/etc/ssh/people.keys.d), where only root
     can write. All users of the plan are in the group C(people), for which a drop-in of sshd names this directory alone,

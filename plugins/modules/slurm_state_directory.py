@@ -16,7 +16,7 @@ description:
   - It has the rights of the user that runs slurmctld, since an NFS server may map root to nobody.
   - In check mode nothing is written. Then hosts can only be compared by the directory's inode. It is equal on all hosts
     that share a file system, but can also be equal by chance, so that only a real run checks it.
-  - It does not wait for a file system that does not answer; RV(error) says so.
+  - It does not wait for a file system that does not answer; C(error) says so.
 options:
   path:
     description: The directory. It is not created if it is missing.

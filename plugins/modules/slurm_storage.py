@@ -13,7 +13,7 @@ description:
   - Writes the mount units of a host, enables them and mounts what is not mounted. Role P(gpucluster.slurm.storage#role)
     makes the plan of the host.
   - It never unmounts a file system that is still wanted. If what is mounted is not what the unit says, it writes the
-    unit and names what is needed in RV(remarks).
+    unit and names what is needed in C(remarks).
   - A unit of this collection that is no longer wanted is stopped and removed if no job and no user has a process on the
     host. Otherwise it stays, and is named.
   - A path that has files is not mounted over for the first time, since the mount would hide them.

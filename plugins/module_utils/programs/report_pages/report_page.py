@@ -17,7 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jinja2
+try:
+    import jinja2
+except ImportError:  # The host of the page has it; one that lacks it only stores this file.
+    jinja2 = None  # type: ignore[assignment]
 
 from ...host.replacing import replace
 from . import report_texts as texts
