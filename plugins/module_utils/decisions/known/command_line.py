@@ -14,7 +14,7 @@ from ...language.hostlist import expand
 from ...language.spelling import nearest
 from .run_host import RunHost
 
-PLAYBOOKS = Path(__file__).resolve().parents[3] / "playbooks"
+PLAYBOOKS = Path(__file__).resolve().parents[4] / "playbooks"
 
 TAGS = (
     *("access", "backup", "base", "compute", "containers", "controller", "database", "firewall", "login", "mig"),
