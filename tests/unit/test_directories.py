@@ -412,6 +412,7 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
         "/var/lib/gpucluster-slurm/hosts",
         "/var/lib/gpucluster-slurm/left",
         "/var/lib/gpucluster-slurm/people",
+        "/var/lib/gpucluster-slurm/maintenance-message.json",
         "/var/lib/gpucluster-slurm/maintenance.json",
         "/var/lib/gpucluster-slurm/report/acceptance.json",
         "/var/lib/gpucluster-slurm/rolling.json",

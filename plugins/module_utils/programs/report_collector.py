@@ -45,7 +45,7 @@ STATE = Path("/var/lib/gpucluster-slurm/report")
 BACKUP = Path("/var/lib/gpucluster-slurm/backup/status.json")
 """The record of the last backup, by role backup."""
 
-MAINTENANCE = Path("/var/lib/gpucluster-slurm/maintenance.json")
+MAINTENANCE = Path("/var/lib/gpucluster-slurm/maintenance-message.json")
 """The message of the playbook maintenance, and its reservation."""
 
 GPU_HOURS = "/usr/local/sbin/slurm-gpu-hours"

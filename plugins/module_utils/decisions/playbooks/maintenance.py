@@ -31,7 +31,7 @@ MESSAGE_FILE = "/etc/update-motd.d/60-gpucluster-maintenance"
 A text in /etc/motd.d would still be shown after the end; the script knows the end, and is silent then by itself.
 """
 
-NOTE_FILE = f"{KEPT_DIR}/maintenance.json"
+NOTE_FILE = f"{KEPT_DIR}/maintenance-message.json"
 """The message for the page about the cluster. Slurm 22.05 has no comment of a reservation, and slurmdbd of later
 releases writes a comment into its statements of SQL as it is."""
 

@@ -15,6 +15,8 @@ from typing import Any
 import jinja2
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import maintenance
+from ansible_collections.gpucluster.slurm.plugins.module_utils.programs import report_collector
+from ansible_collections.gpucluster.slurm.plugins.modules import slurm_maintenance
 from plain_host import GROUPS, PlainHost, cluster
 
 ROLE = Path(__file__).parents[5] / "roles/maintenance"
@@ -263,3 +265,8 @@ def test_the_states_of_a_maintenance() -> None:
     nothing = told(host(maintenance_end="true", __maintenance_found={**FOUND, "window": {}}))
     assert maintenance.report(nothing) == ["Slurm has no reservation of a maintenance."]
     assert maintenance.result(nothing)["start"] is None
+
+
+def test_the_message_for_the_page_is_not_the_record_of_mails() -> None:
+    """Both in one file, each run sent all mails again."""
+    assert str(report_collector.MAINTENANCE) == maintenance.NOTE_FILE != slurm_maintenance.RECORD
