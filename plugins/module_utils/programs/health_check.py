@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """Slurm's HealthCheckProgram: runs every check of a directory, drains the node if one fails, resumes what it drained.
 
 A check is an executable file. The reason of a drained node has the name of the check. The exit status of a check is 0

@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """The first boot of a host that is made from an image: its controllers, its munge key, and the release of its cluster.
 
     slurm-first-boot          before munge and slurmd (or sackd) start: finds the controllers, gets the key, and asks a

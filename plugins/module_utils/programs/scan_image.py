@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """Searches a tree for secrets and identities, which must not be in an image. It shows paths and kinds, no content."""
 
 from __future__ import annotations

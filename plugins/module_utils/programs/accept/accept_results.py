@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """The results of slurm-accept, and the commands that it runs."""
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """GPU hours: what jobs had by Slurm's accounting, and how much of it they used by the series of Prometheus.
 
 `lines` writes a line about the GPUs of each job that has ended into its AdminComment; a timer starts it each minute on

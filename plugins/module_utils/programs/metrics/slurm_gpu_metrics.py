@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """slurm-gpu-metrics: writes series about this node's GPUs and their jobs into a file that node-exporter reads.
 
 A timer starts it each 30 s. It asks the driver with two calls, puts right which job has which GPU, and asks no daemon

@@ -1,6 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """Saves what this host holds of a Slurm cluster with restic, proves a backup, and puts back what is lost.
 
 It prints its result as JSON. The reason of a failure is one line on standard error.
