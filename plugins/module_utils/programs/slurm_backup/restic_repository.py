@@ -36,7 +36,7 @@ VERSION_TAG = "slurm="
 CLUSTER_TAG = "cluster="
 """A tag of each snapshot: the name of the cluster. Several clusters can share a repository."""
 
-PATIENCE = 900
+LONGEST_WAIT = 900
 """Seconds to wait for the lock of the repository, which the other hosts of the cluster hold during their backups."""
 
 WRONG_PASSWORD = "wrong password or no key found"
@@ -161,7 +161,7 @@ class Repository:
 
     def run(self, *arguments: str, allowed: Sequence[int] = (0,)) -> str:
         """The output of restic, which waits for its lock. Raises BackupError."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LONGEST_WAIT
         while True:
             answer = self._answer(*arguments)
             if answer.status in allowed:
@@ -170,7 +170,7 @@ class Repository:
                 raise BackupError(f"restic {arguments[0]} in {self.target}: {first_words(answer.errors)}")
             time.sleep(5)
 
-    def open(self, may_make: bool, since: str, patience: float = 0) -> None:
+    def open(self, may_make: bool, since: str, wait: float = 0) -> None:
         """Prove that the repository is there with this key. It is made if there never was one (`since` is empty)."""
         answer = self._answer("cat", "config")
         if answer.status == 0:
@@ -180,9 +180,9 @@ class Repository:
             return
         if not is_missing(answer.errors):
             raise BackupError(f"{self.target}: {first_words(answer.errors)}")
-        if patience > 0 and not since:
+        if wait > 0 and not since:
             time.sleep(5)
-            self.open(may_make, since, patience - 5)
+            self.open(may_make, since, wait - 5)
             return
         if since or not may_make:
             had = f"; it had backups until {since}" if since else ""

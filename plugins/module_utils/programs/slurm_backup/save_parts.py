@@ -25,7 +25,7 @@ RELEASE = re.compile(r"(?:\d+:)?(\d+\.\d+)\.")
 KEPT_NAMES = ("good", "files", "hosts", "slurmd", "former")
 """What the collection keeps on a controller about the files in force."""
 
-FIRST_PATIENCE = 60
+FIRST_WAIT = 60
 """Seconds to wait for the repository, which another host makes."""
 
 CHECKED = 7 * 24 * 3600
@@ -140,7 +140,7 @@ def backup(settings: Mapping[str, Any]) -> dict[str, Any]:
         repository = Repository(settings)
         # Two hosts that made it at the same time would damage it, so one makes it, and the others wait.
         may_make = bool(settings["prunes"])
-        repository.open(may_make, str(status.get("succeeded_shown", "")), 0 if may_make else FIRST_PATIENCE)
+        repository.open(may_make, str(status.get("succeeded_shown", "")), 0 if may_make else FIRST_WAIT)
         for part, save in parts:
             attempt(part, lambda save=save: rows.append(save(repository, settings)))  # type: ignore[misc]
         if settings["prunes"] and not errors:
