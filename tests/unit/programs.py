@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from importlib import import_module, reload
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
@@ -22,18 +19,4 @@ StandIn = Callable[[str, str], None]
 
 def load(name: str) -> ModuleType:
     """A program as a module, by its name in `module_utils/programs`, new for each test that changes it."""
-    if "/" in name:
-        return load_file(name)
     return reload(import_module(f"{PROGRAMS}.{name}"))
-
-
-def load_file(path: str) -> ModuleType:
-    """A program that is still a file of a role, by its path below roles/."""
-    program = ROLES / path
-    loader = SourceFileLoader(program.stem, str(program))  # it also accepts a name without `.py`
-    spec = spec_from_loader(program.stem, loader)
-    assert spec
-    module = module_from_spec(spec)
-    sys.modules.setdefault(program.stem, module)  # dataclasses want it
-    loader.exec_module(module)
-    return module
