@@ -18,117 +18,16 @@ description:
     O(change) continues one that was killed.
   - Running jobs are not disturbed. The reservation C(accept) keeps new jobs away from the nodes, or that of the
     rolling change.
-options:
-  step:
-    description:
-      - V(begin) chooses the nodes, or continues an earlier run with the same O(change).
-      - V(next) submits the missing jobs of O(tasks), and waits for their end. The control host repeats it until
-        then, and shows the table whenever it differs.
-      - V(read) returns, on a node, what the O(jobs) have printed there.
-      - V(store) puts O(outputs) into the record, and returns all of them.
-      - V(end) cancels jobs that are left, removes the reservation and the record.
-      - V(keep) puts a O(result) among those that the page about the cluster shows, on the host of the page.
-    type: str
-    choices: [begin, next, read, store, end, keep]
-    required: true
-  nodes:
-    description: All nodes that the run may measure, a hostlist.
-    type: str
-    default: ""
-  change:
-    description: What is measured, as a digest. A run with another one begins anew.
-    type: str
-    default: ""
-  tasks:
-    description: For V(next), the tasks of a round.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      name:
-        description: Its name, the same in each run.
-        type: str
-        required: true
-      nodes:
-        description: Its nodes, a hostlist.
-        type: str
-        required: true
-      job:
-        description: The batch job, with options as of the module M(gpucluster.slurm.slurm_job).
-        type: dict
-        required: true
-  outputs:
-    description: For V(store), what jobs have printed.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      job:
-        description: Number of the job.
-        type: int
-        required: true
-      text:
-        description: What it has printed.
-        type: str
-        required: true
-      why:
-        description: Why there is nothing, or not all.
-        type: str
-        default: ""
-  jobs:
-    description: For V(read), the numbers of the jobs.
-    type: list
-    elements: int
-    default: []
-  directory:
-    description: For V(read), where the jobs write.
-    type: path
-    default: /var/lib/gpucluster-slurm/accept
-  result:
-    description: For V(keep), the run as the page shows it (C(docs/design/report.md)).
-    type: dict
-    default: {}
-  budget:
-    description:
-      - How many nodes with jobs of others may be reserved at the same time, as a number or a share, by partition. The
-        key V(*) is for the others. Without it, such nodes are left out.
-    type: dict
-    default: {}
-  reservation:
-    description:
-      - The reservation of a rolling change, which has the nodes already and stays as it is. The record is then
-        C(/var/lib/gpucluster-slurm/accept/rolling.json). Without it, the module makes the reservation C(accept).
-    type: str
-    default: ""
-  fresh:
-    description: For V(begin), the nodes that were changed since they were measured, a hostlist. They are measured anew.
-    type: str
-    default: ""
-  user:
-    description: User of the jobs.
-    type: str
-    default: root
-  take_over:
-    description: For V(begin), whether this run begins although one from another control host has not ended.
-    type: bool
-    default: false
-  wait:
-    description: Seconds that V(next) waits for the end of jobs.
-    type: int
-    default: 60
-extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.run]
 attributes:
   diff_mode: {support: none}
 requirements:
   - Slurm's commands (22.05 or later) with a slurmctld that answers, as a user that may change reservations
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_acceptance]
 """
 
 EXAMPLES = r"""
 - name: Choose the nodes
-  gpucluster.slurm.slurm_acceptance:
-    step: begin
-    nodes: gpu[001-200]
-    change: quick
+  gpucluster.slurm.slurm_acceptance: {step: begin, nodes: "gpu[001-200]", change: quick}
 """
 
 RETURN = r"""# module_utils/results has the types of what internal modules return."""
@@ -148,6 +47,7 @@ from ..module_utils.host import run_lock
 from ..module_utils.host.files import File, write
 from ..module_utils.host.json_files import read_record
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option, several, switch
 from ..module_utils.jobs import batch
 from ..module_utils.language.errors import CollectionError
 from ..module_utils.language.hostlist import expand, fold
@@ -548,40 +448,62 @@ def take_step(params: dict[str, Any], check_mode: bool) -> AcceptanceResult:
 
 
 ARGUMENTS = {
-    "step": {"type": "str", "choices": ["begin", "next", "read", "store", "end", "keep"], "required": True},
-    "nodes": {"type": "str", "default": ""},
-    "change": {"type": "str", "default": ""},
-    "tasks": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "name": {"type": "str", "required": True},
-            "nodes": {"type": "str", "required": True},
-            "job": {"type": "dict", "required": True},
+    "step": option(
+        "V(begin) chooses the nodes, or continues an earlier run with the same O(change).\n"
+        "V(next) submits the missing jobs of O(tasks), and waits for their end. The control host repeats it until "
+        "then, and shows the table whenever it differs.\n"
+        "V(read) returns, on a node, what the O(jobs) have printed there.\n"
+        "V(store) puts O(outputs) into the record, and returns all of them.\n"
+        "V(end) cancels jobs that are left, removes the reservation and the record.\n"
+        "V(keep) puts a O(result) among those that the page about the cluster shows, on the host of the page.",
+        choices=["begin", "next", "read", "store", "end", "keep"],
+        required=True,
+    ),
+    "nodes": option("All nodes that the run may measure, a hostlist.", default=""),
+    "change": option("What is measured, as a digest. A run with another one begins anew.", default=""),
+    "tasks": several(
+        "For V(next), the tasks of a round.",
+        "dict",
+        options={
+            "name": option("Its name, the same in each run.", required=True),
+            "nodes": option("Its nodes, a hostlist.", required=True),
+            "job": option(
+                "The batch job, with options as of the module M(gpucluster.slurm.slurm_job).", "dict", required=True
+            ),
         },
-    },
-    "outputs": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "job": {"type": "int", "required": True},
-            "text": {"type": "str", "required": True},
-            "why": {"type": "str", "default": ""},
+    ),
+    "outputs": several(
+        "For V(store), what jobs have printed.",
+        "dict",
+        options={
+            "job": option("Number of the job.", "int", required=True),
+            "text": option("What it has printed.", required=True),
+            "why": option("Why there is nothing, or not all.", default=""),
         },
-    },
-    "jobs": {"type": "list", "elements": "int", "default": []},
-    "directory": {"type": "path", "default": "/var/lib/gpucluster-slurm/accept"},
-    "result": {"type": "dict", "default": {}},
-    "budget": {"type": "dict", "default": {}},
-    "reservation": {"type": "str", "default": ""},
-    "fresh": {"type": "str", "default": ""},
-    "user": {"type": "str", "default": "root"},
-    "take_over": {"type": "bool", "default": False},
-    "wait": {"type": "int", "default": 60},
+    ),
+    "jobs": several("For V(read), the numbers of the jobs.", "int"),
+    "directory": option("For V(read), where the jobs write.", "path", default="/var/lib/gpucluster-slurm/accept"),
+    "result": option("For V(keep), the run as the page shows it (C(docs/design/report.md)).", "dict", default={}),
+    "budget": option(
+        "How many nodes with jobs of others may be reserved at the same time, as a number or a share, by partition. "
+        "The key V(*) is for the others. Without it, such nodes are left out.",
+        "dict",
+        default={},
+    ),
+    "reservation": option(
+        "The reservation of a rolling change, which has the nodes already and stays as it is. The record is then "
+        "C(/var/lib/gpucluster-slurm/accept/rolling.json). Without it, the module makes the reservation C(accept).",
+        default="",
+    ),
+    "fresh": option(
+        "For V(begin), the nodes that were changed since they were measured, a hostlist. They are measured anew.",
+        default="",
+    ),
+    "user": option("User of the jobs.", default="root"),
+    "take_over": switch("For V(begin), whether this run begins although one from another control host has not ended."),
+    "wait": option("Seconds that V(next) waits for the end of jobs.", "int", default=60),
     "run": run_lock.OPTION,
-    "former": {"type": "list", "elements": "str", "default": []},
+    "former": run_lock.FORMER,
 }
 
 

@@ -13,66 +13,12 @@ description:
   - Replaces each file atomically, and removes files of a directory that it wrote before and that are no longer wanted.
     One task and one connection serve any number of files.
   - For files of a daemon use M(gpucluster.slurm.slurm_service), which restarts the daemon.
-options:
-  secrets:
-    description: Files with secret content, which is never shown.
-    type: list
-    elements: dict
-    default: []
-    version_added: 0.3.0
-    suboptions:
-      path:
-        description: Path of the file.
-        type: path
-        required: true
-      secret:
-        description: The content of the file, encoded in base64.
-        type: str
-        required: true
-      owner:
-        description: User and group that own the file, by name.
-        type: str
-        default: root
-      mode:
-        description: Permissions of the file, in octal.
-        type: str
-        default: "0600"
-  purge:
-    description:
-      - Directory from which other files are removed if they contain C(Managed by gpucluster.slurm) in their first or
-        last KiB.
-    type: path
-  note:
-    description: A name for O(digest).
-    type: str
-    version_added: 0.2.0
-  digest:
-    description:
-      - A checksum of the other options. While nothing of what the module has applied changes, the fact C(made) of
-        M(gpucluster.slurm.slurm_host_facts) has it for O(note), and the module need not run again.
-    type: str
-    version_added: 0.2.0
-extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files, gpucluster.slurm.directories]
-seealso:
-  - module: gpucluster.slurm.slurm_service
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_files]
 """
 
 EXAMPLES = r"""
-- name: Write one check, and remove earlier ones
-  gpucluster.slurm.slurm_files:
-    files:
-      - path: /etc/gpucluster-slurm/health.d/scratch
-        content: |
-          #!/bin/sh
-          # Managed by gpucluster.slurm
-          mountpoint -q /scratch
-        mode: "0755"
-    purge: /etc/gpucluster-slurm/health.d
-
-- name: Make the directory of the images of a registry
-  gpucluster.slurm.slurm_files:
-    directories:
-      - {path: /srv/registry, owner: docker-registry, mode: "0750"}
+- name: Create a directory
+  gpucluster.slurm.slurm_files: {directories: [{path: /srv/registry, owner: docker-registry}]}
 """
 
 RETURN = r"""# module_utils/results has the types of what internal modules return."""
@@ -88,6 +34,7 @@ from ..module_utils.host.directories import Directories
 from ..module_utils.host.directories import from_options as wanted_directories
 from ..module_utils.host.files import OPTIONS, SECRET_OPTIONS, check, from_options, from_secret_options, replace
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option, several
 
 if TYPE_CHECKING:
     from ..module_utils.results.module_results import FilesResult
@@ -137,12 +84,27 @@ def change_files(module: AnsibleModule) -> FilesResult:
 
 
 ARGUMENTS = {
-    "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
-    "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
-    "secrets": {"type": "list", "elements": "dict", "default": [], "options": SECRET_OPTIONS, "no_log": False},
-    "purge": {"type": "path"},
-    "note": {"type": "str"},
-    "digest": {"type": "str"},
+    "files": several("The files. Their owner is root. Missing directories are created.", "dict", options=OPTIONS),
+    "directories": several(
+        "Directories of root and of services, whose owner and mode are compared. No other user may be able to change "
+        "their paths. A symbolic link is followed if it belongs to root. A symbolic link of another user, a directory "
+        "above in which other users can write, and a directory that another user has made are errors.",
+        "dict",
+        options=DIRECTORY,
+    ),
+    "secrets": several(
+        "Files with secret content, which is never shown.", "dict", options=SECRET_OPTIONS, no_log=False
+    ),
+    "purge": option(
+        "Directory from which other files are removed if they contain C(Managed by gpucluster.slurm) in their first "
+        "or last KiB.",
+        "path",
+    ),
+    "note": option("A name for O(digest)."),
+    "digest": option(
+        "A checksum of the other options. While nothing of what the module has applied changes, the fact C(made) of "
+        "M(gpucluster.slurm.slurm_host_facts) has it for O(note), and the module need not run again."
+    ),
 }
 
 

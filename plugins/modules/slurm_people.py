@@ -22,34 +22,12 @@ description:
   - A suspended user has no key, a locked password and an expired account, which PAM refuses for ssh, su, cron and at.
     The user's sessions are ended, and the processes of jobs are not.
   - Homes are neither created nor removed.
-options:
-  plan:
-    description:
-      - The plan, a mapping or its JSON text, with the lists C(users) and C(groups).
-      - A user has C(name) and C(uid), and optionally C(gid) (default the C(uid)), C(groups), C(full_name), C(home),
-        C(shell), C(keys), and C(state), V(present), V(suspended) or V(absent). A primary group that is not in
-        C(groups) gets the name of its user.
-      - A group has C(name) and C(gid). The group C(people) has the gid 967 unless it is in the list.
-    type: json
-    required: true
-extends_documentation_fragment: [gpucluster.slurm.changing]
-seealso:
-  - ref: gpucluster.slurm.people <ansible_collections.gpucluster.slurm.people_role>
-    description: The role that compares all hosts before the first one is changed.
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_people]
 """
 
 EXAMPLES = r"""
-- name: Make the accounts
-  gpucluster.slurm.slurm_people:
-    plan:
-      groups: [{name: vision, gid: 6001}]
-      users:
-        - name: alice
-          uid: 5001
-          full_name: Alice Example
-          groups: [vision]
-          keys: [ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB3pcfsKHQmYZLmQHBlnxDhtSpDvNsBkSHVCMaBh1r7L alice@laptop]
-        - {name: bob, uid: 5002, state: suspended}
+- name: Create an account
+  gpucluster.slurm.slurm_people: {plan: {groups: [], users: [{name: alice, uid: 5001}]}}
 """
 
 RETURN = r"""# module_utils/results has the types of what internal modules return."""
@@ -70,6 +48,7 @@ from ..module_utils.host.files import File, write, write_new
 from ..module_utils.host.job_processes import ancestors, processes
 from ..module_utils.host.locks import accounts_locked
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option
 from ..module_utils.host.plan_result import plan_result
 from ..module_utils.language.errors import CollectionError
 from ..module_utils.language.formatting import limited
@@ -358,7 +337,16 @@ def change_people(module: AnsibleModule) -> PeopleResult:
 UNSENT: dict[str, Any] = {"module_args": {}}
 """The plan of thousands of users is not sent back."""
 
-ARGUMENTS = {"plan": {"type": "json", "required": True}}
+ARGUMENTS = {
+    "plan": option(
+        "The plan, a mapping or its JSON text, with the lists C(users) and C(groups). A user has C(name) and C(uid), "
+        "and optionally C(gid) (default the C(uid)), C(groups), C(full_name), C(home), C(shell), C(keys), and "
+        "C(state), V(present), V(suspended) or V(absent). A primary group that is not in C(groups) gets the name of "
+        "its user. A group has C(name) and C(gid). The group C(people) has the gid 967 unless it is in the list.",
+        "json",
+        required=True,
+    ),
+}
 
 
 def main() -> None:

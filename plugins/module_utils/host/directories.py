@@ -19,16 +19,30 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "path": {"type": "path", "required": True},
-    "owner": {"type": "str", "default": ""},
-    "owner_id": {"type": "int", "default": 0},
-    "mode": {"type": "str", "default": "0755"},
-    "make": {"type": "bool", "default": True},
-    "closed": {"type": "bool", "default": False},
-    "file": {"type": "bool", "default": False},
+from .options import option, switch
+
+OPTIONS = {
+    "path": option("Path of the directory.", "path", required=True),
+    "owner": option(
+        "User who owns the directory, by name. Its group is that of the user. With the empty value, any owner and "
+        "mode is right with which other users cannot write there, and nothing is changed.",
+        default="",
+    ),
+    "owner_id": option(
+        "Id of a user O(directories[].owner) who does not exist yet, and of the group of this user. Without it, what "
+        "belongs to this id belongs to a stranger.",
+        "int",
+        default=0,
+    ),
+    "mode": option("Permissions of the directory, in octal.", default="0755"),
+    "make": switch("Whether the directory is made if it is missing.", default=True),
+    "closed": switch(
+        "Whether nothing in the directory may belong to an ordinary user. That is one with an id of 1000 or more who "
+        "owns none of the directories."
+    ),
+    "file": switch("Whether it is a file with one name, which is never made."),
 }
-"""Options of a directory, for an `argument_spec` (doc fragment `directories`)."""
+"""Options of a directory."""
 
 ORDINARY = 1000
 """The first id of people and their groups (UID_MIN and GID_MIN in login.defs(5))."""

@@ -15,26 +15,29 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from ..language.errors import CollectionError
 from . import program_library
 from .file_checks import refusals
+from .options import option
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "path": {"type": "path", "required": True},
-    "content": {"type": "str", "required": True},
-    "mode": {"type": "str", "default": "0644"},
-    "marker": {"type": "str"},
+OPTIONS = {
+    "path": option("Path of the file.", "path", required=True),
+    "content": option("The text of the file.", required=True),
+    "mode": option("Permissions of the file, in octal.", default="0644"),
+    "marker": option(
+        "Makes O(files[].content) a part of the file, between two lines that are this text with C({mark}) replaced by "
+        "C(BEGIN) and C(END). The rest of the file is not changed."
+    ),
 }
-"""Options of a file that belongs to root and is not secret, for an `argument_spec` (doc fragment `files`)."""
+"""Options of a file that belongs to root and is not secret."""
 
 
-SECRET_OPTIONS: dict[str, dict[str, Any]] = {
-    "path": {"type": "path", "required": True},
-    "secret": {"type": "str", "required": True, "no_log": True},
-    "owner": {"type": "str", "default": "root"},
-    "mode": {"type": "str", "default": "0600"},
+SECRET_OPTIONS = {
+    "path": option("Path of the file.", "path", required=True),
+    "secret": option("The content of the file, encoded in base64.", required=True, no_log=True),
+    "owner": option("User and group that own the file, by name.", default="root"),
+    "mode": option("Permissions of the file, in octal.", default="0600"),
 }
 """Options of a file that is secret."""
 

@@ -17,11 +17,6 @@ from ..client.environment import own_environment
 from ..language.errors import CollectionError
 from .locks import locked
 
-NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
-PATHS: dict[str, Any] = {"type": "list", "elements": "path", "default": []}
-REQUIRED_TEXT = {"type": "str", "required": True}
-REQUIRED_PATH = {"type": "path", "required": True}
-
 
 def run_module(
     work: Callable[[AnsibleModule], Mapping[str, Any]],

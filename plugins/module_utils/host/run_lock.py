@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 from .files import File, write
 from .locks import locked
+from .options import option, several
 
 FOLDER = "/run/gpucluster-slurm"
 """In memory: when the controller boots, every run on it has ended."""
@@ -30,12 +31,18 @@ LOCKED = 30
 RunLock = dict[str, str]
 """Control host, user and process of a run, and since when it has the lock."""
 
-OPTION = {
-    "type": "dict",
-    "default": {},
-    "options": {name: {"type": "str", "required": True} for name in ("host", "user", "process")},
-}
+OPTION = option(
+    "This run. The control host fills it in.",
+    "dict",
+    default={},
+    options={
+        "host": option("The control host.", required=True),
+        "user": option("The user of ansible-playbook there.", required=True),
+        "process": option("Number and start of its process there.", required=True),
+    },
+)
 """The option of a module that names this run."""
+FORMER = several("Processes of runs that have ended on the same control host. The control host fills them in.")
 
 
 def read_lock(name: str) -> RunLock:
