@@ -115,7 +115,7 @@ class Acceptance:
         """Choose the nodes; a run of accept.yml that continues keeps its nodes."""
         if (this_run := self.params["run"]) and not self.rolling:
             former, take_over = self.params["former"], self.params["take_over"]
-            self.other = run_lock.take(run_lock.ACCEPT, this_run, former, take_over, self.check_mode)
+            self.other = run_lock.acquire(run_lock.ACCEPT, this_run, former, take_over, self.check_mode)
             if self.other:
                 return
         self.cancel(entry["job"] for entry in self.record.pop("old", {}).values() if entry["state"] == SUBMITTED)
@@ -174,7 +174,7 @@ class Acceptance:
         if not self.check_mode and os.path.exists(RECORD):
             os.unlink(RECORD)
         if self.params["run"]:
-            run_lock.give_back(run_lock.ACCEPT, self.params["run"])
+            run_lock.release(run_lock.ACCEPT, self.params["run"])
 
     # -- Slurm -------------------------------------------------------------------------------------------------------
 

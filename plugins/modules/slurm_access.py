@@ -187,7 +187,7 @@ def present(module: AnsibleModule, change: AccessChange) -> AccessResult:
     """Make the change, and return the module's result. Raises FileError, OSError."""
     interrupted = change.unconfirmed
     if interrupted and not module.check_mode:
-        change.take_back()  # of a run that was killed
+        change.restore()  # of a run that was killed
     who = who_may_pass(module)
     files = find_changes(module.params, who)
     if who != "all" and files.can_lock_out:
@@ -233,7 +233,7 @@ def change_access(module: AnsibleModule) -> AccessResult:
     if module.params["state"] == "proven":
         change.confirm()
     else:
-        change.take_back()
+        change.restore()
     return {"changed": True, "files": [], "unproven": False}
 
 

@@ -76,9 +76,9 @@ def change_files(module: AnsibleModule) -> FilesResult:
         replace(files)
         for path in gone:
             os.unlink(path)
-        if params["note"]:
+        if params["record"]:
             purged = [params["purge"]] if params["purge"] else []
-            applied_state.keep(params["note"], params["digest"] or "", [*(file.path for file in files), *purged])
+            applied_state.keep(params["record"], params["digest"] or "", [*(file.path for file in files), *purged])
     paths = [file.path for file in changes] + gone
     return {"changed": bool(paths or directories.differ), "files": paths, "diff": diff}
 
@@ -100,16 +100,16 @@ ARGUMENTS = {
         "or last KiB.",
         "path",
     ),
-    "note": option("A name for O(digest)."),
+    "record": option("Name of the record that keeps O(digest)."),
     "digest": option(
         "A checksum of the other options. While nothing of what the module has applied changes, the fact C(made) of "
-        "M(gpucluster.slurm.slurm_host_facts) has it for O(note), and the module need not run again."
+        "M(gpucluster.slurm.slurm_host_facts) has it for O(record), and the module need not run again."
     ),
 }
 
 
 def main() -> None:
-    run_module(change_files, ARGUMENTS, required_by={"digest": "note"})
+    run_module(change_files, ARGUMENTS, required_by={"digest": "record"})
 
 
 if __name__ == "__main__":

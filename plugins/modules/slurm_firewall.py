@@ -135,7 +135,7 @@ def present(module: AnsibleModule) -> FirewallResult:
 
 def change_rules(rules: File, unit: File, digest: str, unproven: bool) -> None:
     """Write the files, and load the rules if a new connection has to confirm them. Raises FileError, OSError."""
-    firewall.take_back()  # of a run that was killed
+    firewall.restore()  # of a run that was killed
     replace([unit])
     if unproven:
         firewall.apply(rules.content.decode(), digest)
@@ -168,7 +168,7 @@ def change_firewall(module: AnsibleModule) -> FirewallResult:
     if module.params["state"] == "proven":
         firewall.confirm()
     else:
-        firewall.take_back()
+        firewall.restore()
     return {"changed": True, "unproven": False}
 
 

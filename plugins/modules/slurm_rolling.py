@@ -172,7 +172,7 @@ class Rolling:
                 decided = Decision(waiting={"all nodes": str(error)})
             # A drained node could have got a job just before, and another run can have changed a node until it ended.
             if decided.ready and not decided.drain and not alone:
-                alone = self.take_run_lock()
+                alone = self.acquire_run_lock()
                 if alone:
                     continue
             elif not decided.drain and (decided.ready or decided.over):
@@ -201,14 +201,14 @@ class Rolling:
     def release_run_lock(self) -> None:
         """Let other runs change the cluster. Raises RollingError if one has taken this rolling change over."""
         if this_run := self.params["run"]:
-            run_lock.give_back(run_lock.RUN, this_run)
-            if other := run_lock.take(run_lock.ROLLING, this_run, self.params["former"]):
+            run_lock.release(run_lock.RUN, this_run)
+            if other := run_lock.acquire(run_lock.ROLLING, this_run, self.params["former"]):
                 raise RollingError(f"{other['user']} on {other['host']} has taken this rolling change over")
 
-    def take_run_lock(self) -> bool:
-        """Take the run lock. Whether no other run changes the cluster; none can begin until `release_run_lock`."""
+    def acquire_run_lock(self) -> bool:
+        """Acquire the run lock. Whether no other run changes the cluster; none can begin until `release_run_lock`."""
         if this_run := self.params["run"]:
-            self.other = run_lock.take(run_lock.RUN, this_run, self.params["former"])
+            self.other = run_lock.acquire(run_lock.RUN, this_run, self.params["former"])
         return not self.other
 
     def taken_over(self) -> bool:

@@ -58,17 +58,17 @@ that serves (`_slurm_rpc_request_control`), and commands about 20 s for the firs
 def change_locks(params: dict[str, Any], check_mode: bool = False) -> run_lock.RunLock:
     """Acquire or release the locks; the other run that has prevented it. Raises FileError, OSError."""
     own = params["run"]
-    taken: list[str] = []
+    acquired: list[str] = []
     # Without the lock of the whole rolling change, none of a part of it.
     for name in (run_lock.ROLLING, run_lock.RUN) if params["rolling"] else (run_lock.RUN,):
         if params["state"] == "begun":
-            if other := run_lock.take(name, own, params["former"], params["take_over"], check_mode):
-                for each in taken:
-                    run_lock.give_back(each, own)
+            if other := run_lock.acquire(name, own, params["former"], params["take_over"], check_mode):
+                for each in acquired:
+                    run_lock.release(each, own)
                 return other
-            taken.append(name)
+            acquired.append(name)
         elif not check_mode:
-            run_lock.give_back(name, own)
+            run_lock.release(name, own)
     return {}
 
 

@@ -65,7 +65,7 @@ def plan(plugin: SpankPlugin, params: dict[str, Any], check_mode: bool) -> list[
     if params["state"] == "proven":
         return plugin.forget()
     if params["state"] == "former":
-        return plugin.take_back()
+        return plugin.restore()
     changes = []
     if params["source"]:
         changes += plugin.install(*wanted(params["source"], params["sha256"], check_mode))

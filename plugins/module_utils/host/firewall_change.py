@@ -114,12 +114,12 @@ def apply(text: str, digest: str) -> None:
         access_change.start_timer(TIMER, ["/bin/sh", "-c", undo_script()])
         _nft("--file", new_rules())
     except FileError:
-        take_back()
+        restore()
         raise
 
 
-def take_back() -> None:
-    """Take back rules that are not confirmed, unless the timer has done so. Raises FileError."""
+def restore() -> None:
+    """Restore the rules before those that are not confirmed, unless the timer has done so. Raises FileError."""
     if os.path.exists(new_rules()):
         answer = run(["/bin/sh", "-c", undo_script()])
         if answer.status:

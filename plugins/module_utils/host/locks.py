@@ -106,13 +106,13 @@ def _file(path: str, directory: int | None = None) -> int:
 
 
 @contextmanager
-def _held(descriptor: int, name: str, seconds: float, take: Callable[[int, int], None]) -> Iterator[None]:
+def _held(descriptor: int, name: str, seconds: float, acquire: Callable[[int, int], None]) -> Iterator[None]:
     """Hold a lock of an open file, which is closed afterwards. Raises LockError after `seconds`."""
     deadline = time.monotonic() + seconds
     try:
         while True:
             try:
-                take(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                acquire(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except (BlockingIOError, PermissionError):  # fcntl(2) allows both for a lock that another process holds
                 if time.monotonic() >= deadline:

@@ -68,7 +68,7 @@ def other(name: str, own: Mapping[str, str]) -> RunLock:
     return {} if {key: lock.get(key) for key in own} == own else lock
 
 
-def take(
+def acquire(
     name: str, own: Mapping[str, str], ended: Collection[str] = (), take_over: bool = False, check_mode: bool = False
 ) -> RunLock:
     """Acquire a lock. Returns the other run that has it, or nothing. Raises FileError, OSError.
@@ -91,7 +91,7 @@ def take(
     return {}
 
 
-def give_back(name: str, own: Mapping[str, str]) -> None:
+def release(name: str, own: Mapping[str, str]) -> None:
     """Release a lock of this run; that of another run stays. Raises OSError."""
     with _locked():
         if read_lock(name) and not other(name, own):
