@@ -18,7 +18,7 @@ def documented(arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Arguments as options of a documentation."""
     found: dict[str, Any] = {}
     for name, argument in arguments.items():
-        found[name] = {"description": argument["context"]["description"].split("\n")}
+        found[name] = {**argument["context"], "description": argument["context"]["description"].split("\n")}
         found[name].update((key, argument[key]) for key in SHOWN if key in argument)
         if "options" in argument:
             found[name]["suboptions"] = documented(argument["options"])

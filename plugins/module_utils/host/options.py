@@ -11,9 +11,10 @@ Option = dict[str, Any]
 """An entry of an `argument_spec`; Ansible leaves its `context` alone."""
 
 
-def option(description: str, kind: str = "str", **more: Any) -> Option:
+def option(description: str, kind: str = "str", version_added: str = "", **more: Any) -> Option:
     """An option of a kind, a text if none is named, with more of its entry. Lines of the description are paragraphs."""
-    return {"type": kind, **more, "context": {"description": description}}
+    context = {"description": description} | ({"version_added": version_added} if version_added else {})
+    return {"type": kind, **more, "context": context}
 
 
 def several(description: str, elements: str = "str", **more: Any) -> Option:
