@@ -37,7 +37,7 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from ..module_utils.acceptance import progress, runs
 from ..module_utils.acceptance.progress import ENDED, FAILED, READ, SUBMITTED, TaskJob
@@ -46,7 +46,7 @@ from ..module_utils.client.scontrol import records, show
 from ..module_utils.host import run_lock
 from ..module_utils.host.files import File, write
 from ..module_utils.host.json_files import read_record
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
 from ..module_utils.jobs import batch
 from ..module_utils.language.errors import CollectionError
@@ -77,10 +77,22 @@ class AcceptanceError(CollectionError):
     """Why a run does not go on."""
 
 
+class TaskEntry(TypedDict):
+    """A task in the record."""
+
+    nodes: str
+    """A hostlist."""
+    job: int
+    state: str
+    why: str
+    text: str
+    since: float
+
+
 class Acceptance:
     """An acceptance run, with its record."""
 
-    def __init__(self, params: dict[str, Any], check_mode: bool) -> None:
+    def __init__(self, params: Params, check_mode: bool) -> None:
         """Read the record."""
         self.params, self.check_mode, self.changed = params, check_mode, False
         self.rolling = bool(params["reservation"])
@@ -97,9 +109,9 @@ class Acceptance:
         self.prolonged = False
 
     @property
-    def tasks(self) -> dict[str, dict[str, Any]]:
-        """The tasks so far: `state`, `job`, `nodes` (a hostlist), `text`, `why`, `since`."""
-        return cast("dict[str, dict[str, Any]]", self.record["tasks"])
+    def tasks(self) -> dict[str, TaskEntry]:
+        """The tasks so far, by name."""
+        return cast("dict[str, TaskEntry]", self.record["tasks"])
 
     def save(self) -> None:
         """Write the record, which only root can read. Raises AcceptanceError if another run has taken this one over."""
@@ -188,12 +200,8 @@ class Acceptance:
 
     def unfinished(self) -> list[str]:
         """The tasks of this round without an end."""
-        known = self.tasks
-        return [
-            task["name"]
-            for task in self.params["tasks"]
-            if known.get(task["name"], {}).get("state", SUBMITTED) == SUBMITTED
-        ]
+        known = {name: entry["state"] for name, entry in self.tasks.items()}
+        return [task["name"] for task in self.params["tasks"] if known.get(task["name"], SUBMITTED) == SUBMITTED]
 
     def jobs_of_others(self) -> list[next_nodes.Job]:
         """The jobs that have nodes, except those of this run."""
@@ -229,12 +237,12 @@ class Acceptance:
             if entry["state"] == FAILED:
                 self.cancel([entry["job"]])
         waiting = {name: next_nodes.describe_last(busy[name]) for name in wanted if name in busy}
-        states = {name: self.tasks.get(name, {}).get("state", "") for name in tasks}
+        states = {name: self.tasks[name]["state"] if name in self.tasks else "" for name in tasks}
         self.lines = progress.table(states, running, waiting, self.record["left"])
 
     def start(
         self,
-        task: dict[str, Any],
+        task: Params,
         own: list[str],
         reserved: list[str],
         nodes: dict[str, next_nodes.Node],
@@ -274,7 +282,7 @@ class Acceptance:
         self.prolonged = True
         return names
 
-    def submit(self, task: dict[str, Any]) -> None:
+    def submit(self, task: Params) -> None:
         """Submit the job of a task; a refusal is its failure."""
         if self.check_mode:
             return
@@ -306,7 +314,7 @@ def has_begun(record: batch.JobRecord | None) -> bool:
     return record is not None and record.state != "PENDING" and not record.ended
 
 
-def new_entry(nodes: str, job: int, state: str, why: str = "") -> dict[str, Any]:
+def new_entry(nodes: str, job: int, state: str, why: str = "") -> TaskEntry:
     """A task in the record."""
     return {"nodes": nodes, "job": job, "state": state, "why": why, "text": "", "since": time.time()}
 
@@ -377,7 +385,7 @@ def _last_error(number: int, directory: str) -> str:
     return lines[-1][:300]
 
 
-def keep(run: dict[str, Any], check_mode: bool) -> None:
+def keep(run: Params, check_mode: bool) -> None:
     """Put a run among those that the page shows. Raises AcceptanceError if the host has no page."""
     if not os.path.isdir(os.path.dirname(RUNS)):
         raise AcceptanceError(f"{os.path.dirname(RUNS)} is missing: site.yml makes it for the key report")
@@ -385,7 +393,7 @@ def keep(run: dict[str, Any], check_mode: bool) -> None:
         write([File(RUNS, f"{json.dumps(runs.kept(read_record(RUNS), run))}\n".encode(), mode=0o600)])
 
 
-def outputs_of(tasks: dict[str, dict[str, Any]]) -> list[AcceptanceOutput]:
+def outputs_of(tasks: dict[str, TaskEntry]) -> list[AcceptanceOutput]:
     """All outputs in the record, and the tasks that have failed."""
     return [
         {"task": name, "job": entry["job"], "nodes": entry["nodes"], "text": entry["text"], "why": entry["why"]}
@@ -394,7 +402,7 @@ def outputs_of(tasks: dict[str, dict[str, Any]]) -> list[AcceptanceOutput]:
     ]
 
 
-def take_step(params: dict[str, Any], check_mode: bool) -> AcceptanceResult:
+def take_step(params: Params, check_mode: bool) -> AcceptanceResult:
     """Take a step. Raises CommandError, FileError, OSError and RollingError."""
     step = params["step"]
     result: AcceptanceResult = {

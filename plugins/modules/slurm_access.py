@@ -31,7 +31,7 @@ import grp
 import os
 import pwd
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -39,7 +39,7 @@ from ..module_utils.host import sshd_pam
 from ..module_utils.host.access_change import AccessChange
 from ..module_utils.host.files import OPTIONS, File, FileError, check, from_options, replace
 from ..module_utils.host.job_processes import processes, served_steps
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class AccessFiles:
         ]
 
 
-def find_changes(params: dict[str, Any], who: str) -> AccessFiles:
+def find_changes(params: Params, who: str) -> AccessFiles:
     """The files that are not as wanted. Raises FileError, OSError."""
     files = from_options(params["files"])
     pam, unwanted = pam_files(who)

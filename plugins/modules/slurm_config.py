@@ -56,7 +56,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -85,7 +85,7 @@ from ..module_utils.controller.state_save_location import StateDirectoryError
 from ..module_utils.controller.trial_start import short_name
 from ..module_utils.host import applied_state
 from ..module_utils.host.files import File, from_base64, write
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.script_checks import content_of
 from ..module_utils.language.formatting import visible
@@ -195,7 +195,7 @@ def plan_steps(
     return steps([*wanted_changes, *loaded], jobs, version, new, in_force)
 
 
-def read_wanted(params: Mapping[str, Any], known: Sequence[str]) -> Wanted:
+def read_wanted(params: Params, known: Sequence[str]) -> Wanted:
     """The files by the options of the module, with the others in force if O(partial). Raises ConfigError, FileError.
 
     `known` are the names of files that this module has put in force before.

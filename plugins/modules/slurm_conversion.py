@@ -43,6 +43,7 @@ from ..module_utils.controller.conversion import LOCAL, ConversionError, Databas
 from ..module_utils.controller.daemons import ConfigError, Slurmdbd, check_database
 from ..module_utils.controller.release_overlay import OverlayError
 from ..module_utils.host.files import File, FileError, write
+from ..module_utils.host.json_files import Record
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option, switch
 
@@ -87,7 +88,7 @@ class Conversion:
         """A parameter of slurmdbd.conf."""
         return self.configuration.settings.get((Slurmdbd.conf, key.lower()), ("", default))[1]
 
-    def read_record(self) -> dict[str, Any]:
+    def read_record(self) -> Record:
         """The record; empty if there is none."""
         try:
             with open(RECORD, encoding="utf-8") as file:

@@ -28,16 +28,16 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.client.commands import CommandError, run
 from ..module_utils.formats.package_names import INSTALLED
 from ..module_utils.host.files import File, part_of, without_part, write
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several
-from ..module_utils.host.plan_result import plan_result
+from ..module_utils.host.plan_result import PlanRow, plan_result
 
 if TYPE_CHECKING:
     from ..module_utils.results.module_results import PlanResult
@@ -61,8 +61,6 @@ PURGE = [
 ]
 REMOVED = re.compile(r"^(?:Purg|Remv) (\S+)", re.MULTILINE)
 """A package that apt would remove, in the output of its simulation."""
-
-Change = dict[str, Any]
 
 
 def systemctl(*arguments: str) -> str:
@@ -97,7 +95,7 @@ def managed(path: str) -> bool:
         return MARK in head + file.read(EDGE)
 
 
-def clean(params: dict[str, Any], check_mode: bool) -> list[Change]:
+def clean(params: Params, check_mode: bool) -> list[PlanRow]:
     """Do the work, and return the changes. Raises CommandError, FileError and OSError."""
     changes = stop_services(params["services"], check_mode)
     changes += remove_packages(params["packages"], check_mode)
@@ -116,7 +114,7 @@ def clean(params: dict[str, Any], check_mode: bool) -> list[Change]:
     return changes
 
 
-def sort_empty(directories: Iterable[str], changes: Iterable[Change]) -> tuple[list[str], dict[str, list[str]]]:
+def sort_empty(directories: Iterable[str], changes: Iterable[PlanRow]) -> tuple[list[str], dict[str, list[str]]]:
     """The directories with nothing but what these changes remove, and those with more, which is named.
 
     A directory comes before the one that it is in.
@@ -133,7 +131,7 @@ def sort_empty(directories: Iterable[str], changes: Iterable[Change]) -> tuple[l
     return empty, left
 
 
-def stop_services(services: Iterable[str], check_mode: bool) -> list[Change]:
+def stop_services(services: Iterable[str], check_mode: bool) -> list[PlanRow]:
     """Stop services, so that they do not start again. Raises CommandError."""
     changes = []
     for service in services:
@@ -161,7 +159,7 @@ def needed_packages(names: Iterable[str]) -> dict[str, list[str]]:
     return needed
 
 
-def remove_packages(names: Iterable[str], check_mode: bool) -> list[Change]:
+def remove_packages(names: Iterable[str], check_mode: bool) -> list[PlanRow]:
     """Purge the packages that this collection has installed and no other one needs. Raises CommandError, OSError."""
     changes = []
     recorded = recorded_packages(names)
@@ -180,7 +178,7 @@ def remove_packages(names: Iterable[str], check_mode: bool) -> list[Change]:
     return changes
 
 
-def remove_paths(paths: Iterable[str], kind: str, remove: Callable[[str], None], check_mode: bool) -> list[Change]:
+def remove_paths(paths: Iterable[str], kind: str, remove: Callable[[str], None], check_mode: bool) -> list[PlanRow]:
     """Remove files or directories; `kind` is what they are in the plan. Raises OSError."""
     changes = []
     for path in paths:
@@ -190,7 +188,7 @@ def remove_paths(paths: Iterable[str], kind: str, remove: Callable[[str], None],
     return changes
 
 
-def restored(kept: str, path: str, check_mode: bool) -> list[Change]:
+def restored(kept: str, path: str, check_mode: bool) -> list[PlanRow]:
     """Put files back, with their owners, modes and times. Raises OSError."""
     names = sorted(os.listdir(kept)) if os.path.isdir(kept) else []
     for name in [] if check_mode else names:
@@ -208,7 +206,7 @@ def restored(kept: str, path: str, check_mode: bool) -> list[Change]:
     )
 
 
-def without(path: str, marker: str, check_mode: bool) -> list[Change]:
+def without(path: str, marker: str, check_mode: bool) -> list[PlanRow]:
     """Remove a part of a file, which keeps its owner and mode. Raises FileError and OSError."""
     file = File(path, b"")
     there = part_of(file.found or b"", marker)

@@ -33,10 +33,10 @@ import glob
 import os
 import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..module_utils.host import image_scan
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import several
 from ..module_utils.host.plan_result import plan_result
 from ..module_utils.language.errors import CollectionError
@@ -103,7 +103,7 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-def seal(params: dict[str, Any], check_mode: bool) -> ImageResult:
+def seal(params: Params, check_mode: bool) -> ImageResult:
     """Remove what must not be in the image, and search for secrets. Raises ImageError, OSError."""
     plan = list(identities())
     if not check_mode:

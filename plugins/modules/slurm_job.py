@@ -138,12 +138,12 @@ import pwd
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.client.commands import CommandError, run
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option
 from ..module_utils.jobs import batch as slurm
 from ..module_utils.language.hostlist import expand
@@ -203,7 +203,7 @@ JOB_OPTIONS = {
 }
 
 
-def wanted_jobs(params: dict[str, Any]) -> list[dict[str, Any]]:
+def wanted_jobs(params: Params) -> list[slurm.Job]:
     """The jobs that the task describes, each with the options for all jobs. Raises ValueError."""
     common = {name: params[name] for name in JOB_OPTIONS if params[name] is not None}
     wanted = []
@@ -222,7 +222,7 @@ def wanted_jobs(params: dict[str, Any]) -> list[dict[str, Any]]:
     return wanted
 
 
-def can_ask(job: dict[str, Any]) -> bool:
+def can_ask(job: slurm.Job) -> bool:
     """Whether the job is one of this user, or of another one of this host, as whom root can ask."""
     try:
         return "user" not in job or (os.geteuid() == 0 and bool(pwd.getpwnam(job["user"])))
@@ -238,7 +238,7 @@ def has_accounting() -> bool:
     return any(line.startswith("AccountingStorageType ") and "slurmdbd" in line for line in answer.output.split("\n"))
 
 
-def submit(job: dict[str, Any]) -> tuple[int, str]:
+def submit(job: slurm.Job) -> tuple[int, str]:
     """Submit one job: its number, or 0 and Slurm's reason; empty for a job of another user that it would accept."""
     if "user" in job:
         options = ["--chdir=/", "--test-only"]
@@ -251,7 +251,7 @@ def submit(job: dict[str, Any]) -> tuple[int, str]:
     return (0, slurm.refusal(answer.message)) if answer.status else (int(answer.output.split(";")[0]), "")
 
 
-def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float, busy_timeout: float) -> slurm.Known:
+def wait(jobs: dict[int, slurm.Job], until: float, poll: float, busy_timeout: float) -> slurm.Known:
     """Poll the jobs until all have ended, or until a time of the monotonic clock; cancel those with cancel_when.
 
     If all that are left wait for others, it stops after busy_timeout.
@@ -283,7 +283,7 @@ def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float, busy_timeou
         cancel(running if known else set(jobs))
 
 
-def wait_for_others(left: list[slurm.JobRecord], jobs: dict[int, dict[str, Any]]) -> bool:
+def wait_for_others(left: list[slurm.JobRecord], jobs: dict[int, slurm.Job]) -> bool:
     """Whether all of these jobs wait for nodes that others use."""
     states = node_states([jobs[record.job_id] for record in left])
     own = {record: expand(jobs[record.job_id].get("nodelist") or "") for record in left}
@@ -316,7 +316,7 @@ def from_accounting(ended: dict[int, list[slurm.JobRecord]], poll: float) -> dic
     return booked
 
 
-def node_states(jobs: list[dict[str, Any]]) -> dict[str, str]:
+def node_states(jobs: list[slurm.Job]) -> dict[str, str]:
     """State of the nodes that these jobs wait for."""
     hostlists = {job["nodelist"] for job in jobs if job.get("nodelist")}
     if not hostlists:
@@ -331,7 +331,7 @@ def node_states(jobs: list[dict[str, Any]]) -> dict[str, str]:
 class Submission:
     """A job, and the answer of sbatch."""
 
-    job: dict[str, Any]
+    job: slurm.Job
     job_id: int
     """0 for a job that sbatch has refused."""
     refusal: str
@@ -356,7 +356,7 @@ def result_of(submission: Submission, record: slurm.JobRecord, status: str, mess
     }
 
 
-def add_node_states(results: list[EndedJob], wanted: list[dict[str, Any]]) -> None:
+def add_node_states(results: list[EndedJob], wanted: list[slurm.Job]) -> None:
     """Put the states of nodes into the results of jobs that wait for them."""
     waiting = [(result, job) for result, job in zip(results, wanted) if result["status"] == "waiting"]
     states = node_states([job for _result, job in waiting])
@@ -366,7 +366,7 @@ def add_node_states(results: list[EndedJob], wanted: list[dict[str, Any]]) -> No
 
 
 def outcome(
-    wanted: list[dict[str, Any]], timeout: int, poll: float, busy_timeout: float, accounting: bool
+    wanted: list[slurm.Job], timeout: int, poll: float, busy_timeout: float, accounting: bool
 ) -> list[EndedJob]:
     """Submit the jobs, wait for them, and return the result of each."""
     with ThreadPoolExecutor(SUBMITTERS) as pool:

@@ -33,13 +33,13 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..module_utils.client.commands import output
 from ..module_utils.client.scontrol import show
 from ..module_utils.host.files import File, write
 from ..module_utils.host.json_files import read_record
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option
 from ..module_utils.language.formatting import message as one_line
 from ..module_utils.language.hostlist import expand
@@ -65,7 +65,7 @@ FAILURES = 3
 """Mails in a row that fail before no more are tried: the relay is away, and there may be thousands of users."""
 
 
-def take_step(params: dict[str, Any], check_mode: bool) -> MaintenanceResult:
+def take_step(params: Params, check_mode: bool) -> MaintenanceResult:
     """The module's result. Raises MaintenanceError, CommandError, FileError and OSError."""
     now = int(time.time())
     absent = params["state"] == "absent"
@@ -126,7 +126,7 @@ def returned(job: ConcernedJob) -> MaintenanceJob:
 class Post:
     """The mails of a maintenance, and the record of those that were sent."""
 
-    def __init__(self, params: dict[str, Any], check_mode: bool, now: int) -> None:
+    def __init__(self, params: Params, check_mode: bool, now: int) -> None:
         """Read the record."""
         self.params, self.check_mode, self.now = params, check_mode, now
         self.record = MailRecord.of(read_record(RECORD), now)

@@ -57,7 +57,6 @@ plan:
       sample: DRAIN
 """
 
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -65,11 +64,11 @@ from ..module_utils.client.commands import CommandError, output
 from ..module_utils.client.scontrol import CLEARED, show, to_change
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option
-from ..module_utils.host.plan_result import plan_result
+from ..module_utils.host.plan_result import PlanRow, plan_result
 from ..module_utils.language.hostlist import fold
 
 
-def set_state(module: AnsibleModule) -> list[dict[str, Any]]:
+def set_state(module: AnsibleModule) -> list[PlanRow]:
     """Set the wanted state of the nodes, and return the plan. Raises CommandError."""
     state, reason = module.params["state"], module.params["reason"] or ""
     if not module.params["name"].strip(" ,"):  # scontrol shows all nodes

@@ -33,7 +33,7 @@ RETURN = r"""# module_utils/results has the types of what internal modules retur
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -42,7 +42,7 @@ from ..module_utils.host.directories import OPTIONS as DIRECTORY
 from ..module_utils.host.directories import Directories
 from ..module_utils.host.directories import from_options as wanted_directories
 from ..module_utils.host.files import OPTIONS, File, from_options, write
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.packages import package_files
 from ..module_utils.host.packages.apt import Apt
@@ -103,7 +103,7 @@ class Plan:
         return self.names + [f"{package.name}={package.version}" for package in self.package_files]
 
 
-def check_options(params: Mapping[str, Any]) -> None:
+def check_options(params: Params) -> None:
     """Raises PackageError if a package cannot have its name, or if a command is not a list of texts."""
     for package in params["packages"]:
         if package["name"] is not None:
@@ -117,7 +117,7 @@ def check_options(params: Mapping[str, Any]) -> None:
 
 
 def check_package_files(
-    manager: PackageManager, params: Mapping[str, Any], names: list[str]
+    manager: PackageManager, params: Params, names: list[str]
 ) -> tuple[list[PackageFile], list[Plugin]]:
     """The packages that are files, and their plugins with `slurm_release`. Raises PackageError, OSError.
 

@@ -49,7 +49,7 @@ from ..module_utils.host.job_processes import ancestors, processes
 from ..module_utils.host.locks import accounts_locked
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option
-from ..module_utils.host.plan_result import plan_result
+from ..module_utils.host.plan_result import PlanRow, plan_result
 from ..module_utils.language.errors import CollectionError
 from ..module_utils.language.formatting import limited
 from ..module_utils.people import sessions
@@ -247,7 +247,7 @@ class Change:
     barred: dict[int, str]
     """The names of users who are suspended or absent, by uid."""
 
-    def described(self) -> list[dict[str, Any]]:
+    def described(self) -> list[PlanRow]:
         """What changes, for the result of the module."""
         files = [file for file in [*self.keys, self.drop_in] if file.changes]
         changes = differences(self.before, self.after)

@@ -31,13 +31,13 @@ RETURN = r"""# module_utils/results has the types of what internal modules retur
 import time
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..module_utils.client import drains
 from ..module_utils.client.commands import CommandError, output
 from ..module_utils.client.scontrol import CLEARED, show
 from ..module_utils.controller import removed_hosts
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, switch
 from ..module_utils.language.hostlist import expand, fold
 from ..module_utils.rolling import node_removal
@@ -54,7 +54,7 @@ POLL = 3
 class Removal:
     """A removal of nodes."""
 
-    def __init__(self, params: dict[str, Any], check_mode: bool) -> None:
+    def __init__(self, params: Params, check_mode: bool) -> None:
         """Read the options. Raises RollingError."""
         self.params, self.check_mode, self.changed = params, check_mode, False
         self.names = expand(params["nodes"])
@@ -126,7 +126,7 @@ def nodes_now() -> dict[str, Node]:
     return {node.name: node for node in map(node_of, show("node"))}
 
 
-def take_step(params: dict[str, Any], check_mode: bool) -> RemovalResult:
+def take_step(params: Params, check_mode: bool) -> RemovalResult:
     """Take a step. Raises CommandError, FileError, OSError and RollingError."""
     removal = Removal(params, check_mode)
     decided: RemovalDecision = getattr(removal, params["step"])()

@@ -65,7 +65,6 @@ plan:
 """
 
 from datetime import datetime
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -74,10 +73,10 @@ from ..module_utils.client.commands import output
 from ..module_utils.client.scontrol import show
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option
-from ..module_utils.host.plan_result import plan_result
+from ..module_utils.host.plan_result import PlanRow, plan_result
 
 
-def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
+def change_reservation(module: AnsibleModule) -> list[PlanRow]:
     """Apply the wanted parameters, and return the plan. Raises ReservationError and CommandError."""
     name, absent = check_name(module.params["name"]), module.params["state"] == "absent"
     present = next((record for record in show("reservation") if record["ReservationName"] == name), None)
@@ -97,7 +96,9 @@ def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
             for arguments in updates(changes):
                 output(["scontrol", "update", named, *arguments])
     new = [] if present else [{"what": f"reservation {name}", "before": None, "after": name}]
-    plan = [{"what": f"reservation {name} {c.key}", "before": c.before, "after": c.after} for c in changes]
+    plan: list[PlanRow] = [
+        {"what": f"reservation {name} {c.key}", "before": c.before, "after": c.after} for c in changes
+    ]
     return new + plan
 
 

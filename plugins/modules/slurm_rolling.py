@@ -38,7 +38,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ..module_utils.acceptance import progress as acceptance
 from ..module_utils.client import drains
@@ -47,7 +47,7 @@ from ..module_utils.client.scontrol import CLEARED, show
 from ..module_utils.host import run_lock
 from ..module_utils.host.files import File, FileError, write
 from ..module_utils.host.json_files import read_record
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option
 from ..module_utils.language.hostlist import expand, fold
 from ..module_utils.rolling import next_nodes as rolling
@@ -73,7 +73,7 @@ UNCHECKED = {WORKING: "changed", CHANGED: "checked"}
 class Rolling:
     """A rolling change, with its record."""
 
-    def __init__(self, params: dict[str, Any], check_mode: bool) -> None:
+    def __init__(self, params: Params, check_mode: bool) -> None:
         """Read the record."""
         self.params, self.check_mode, self.changed = params, check_mode, False
         self.names = expand(params["nodes"])
@@ -346,7 +346,7 @@ def answer(change: Rolling, decided: Decision, ready: list[str]) -> RollingResul
     }
 
 
-def take_step(params: dict[str, Any], check_mode: bool) -> RollingResult:
+def take_step(params: Params, check_mode: bool) -> RollingResult:
     """Take a step. Raises CommandError, FileError, OSError and RollingError."""
     change, step = Rolling(params, check_mode), params["step"]
     if step in ("begin", "next", "end"):

@@ -31,14 +31,14 @@ RETURN = r"""# module_utils/results has the types of what internal modules retur
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.client.commands import run
 from ..module_utils.client.scontrol import controllers, serving
 from ..module_utils.host import run_lock
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
 from ..module_utils.language.errors import CollectionError
 from ..module_utils.language.hostlist import fold
@@ -55,7 +55,7 @@ starts after 10 s (role slurmctld). A first controller that returns with another
 that serves (`_slurm_rpc_request_control`), and commands about 20 s for the first answer: 63 s were seen."""
 
 
-def change_locks(params: dict[str, Any], check_mode: bool = False) -> run_lock.RunLock:
+def change_locks(params: Params, check_mode: bool = False) -> run_lock.RunLock:
     """Acquire or release the locks; the other run that has prevented it. Raises FileError, OSError."""
     own = params["run"]
     acquired: list[str] = []

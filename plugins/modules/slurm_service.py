@@ -40,7 +40,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -49,7 +49,7 @@ from ..module_utils.host import applied_state, environment_files
 from ..module_utils.host.files import File, from_base64, mode_of, temporary_file, write
 from ..module_utils.host.journal import read_journal_end
 from ..module_utils.host.load_times import read_load_time, write_load_time
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.program_library import remove_library
 from ..module_utils.language.errors import CollectionError
@@ -68,7 +68,7 @@ class ServiceError(CollectionError):
     """The output of a validation, of systemd or of the reload command that failed."""
 
 
-def wanted_file(wanted: dict[str, Any]) -> File:
+def wanted_file(wanted: Params) -> File:
     """A file as the option describes it. Raises FileError if its owner does not exist, for example."""
     secret = wanted["secret"]
     content = (wanted["content"] or "").encode() if secret is None else from_base64(wanted["path"], secret)
@@ -255,7 +255,7 @@ def act(module: AnsibleModule, action: str, other: str = "") -> None:
         write_load_time(name, before)
 
 
-def check_service(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
+def check_service(module: AnsibleModule, proof: Params | None) -> str:
     """The output of the command that checks that the service works. Raises ServiceError if it fails."""
     if proof is None or module.check_mode:
         return ""

@@ -27,12 +27,12 @@ EXAMPLES = r"""
 RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.host.files import FileError
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, switch
 from ..module_utils.host.spank_change import Change, SpankPlugin, apply, checksum, content
 
@@ -60,7 +60,7 @@ def wanted(source: str, sha256: str | None, check_mode: bool) -> tuple[str, byte
     return found, plugin
 
 
-def plan(plugin: SpankPlugin, params: dict[str, Any], check_mode: bool) -> list[Change]:
+def plan(plugin: SpankPlugin, params: Params, check_mode: bool) -> list[Change]:
     """The necessary changes, in this order. Raises FileError, OSError."""
     if params["state"] == "proven":
         return plugin.forget()

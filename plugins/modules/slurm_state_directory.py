@@ -27,7 +27,7 @@ EXAMPLES = r"""
 
 RETURN = r"""# module_utils/results has the types of what internal modules return."""
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ..module_utils.controller.state_save_location import (
     StateDirectoryError,
@@ -37,18 +37,19 @@ from ..module_utils.controller.state_save_location import (
     unseen,
     write,
 )
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
+from ..module_utils.host.timeout_call import Answer
 
 if TYPE_CHECKING:
     from ..module_utils.results.module_results import StateDirectoryResult
 
 
-def answer(params: dict[str, Any], check_mode: bool) -> StateDirectoryResult:
+def answer(params: Params, check_mode: bool) -> StateDirectoryResult:
     """The module's result."""
     path, user_id = params["path"], params["user_id"]
 
-    def work() -> dict[str, Any]:
+    def work() -> Answer:
         """The part that runs with the rights of the user."""
         result = read_directory(path)
         owned = result.pop("owner") == user_id

@@ -43,11 +43,11 @@ from ..module_utils.host.directories import Directories, Directory
 from ..module_utils.host.files import File, write
 from ..module_utils.host.job_processes import processes, served_steps
 from ..module_utils.host.journal import read_journal_end
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.mounts import homes, mount_record
 from ..module_utils.host.mounts.mountinfo import Mount, mounted
 from ..module_utils.host.options import option, several, switch
-from ..module_utils.host.plan_result import plan_result
+from ..module_utils.host.plan_result import PlanRow, plan_result
 from ..module_utils.host.timeout_call import TimeoutCallError, call_with_timeout
 from ..module_utils.language.errors import CollectionError
 
@@ -70,8 +70,6 @@ OF_USERS = (range(1000, 60001), range(65536, 2**32 - 2))
 """Uids of people (login.defs(5), UID_MIN and UID_MAX); those between are of services, such as slurm."""
 
 WRITTEN = "written"
-
-Change = dict[str, Any]
 
 
 class StorageError(CollectionError):
@@ -159,9 +157,9 @@ class Work:
     """The changes of one host, done or predicted."""
 
     def __init__(self, module: AnsibleModule) -> None:
-        self.wanted: list[dict[str, Any]] = module.params["mounts"]
+        self.wanted: list[Params] = module.params["mounts"]
         self.params, self.check = module.params, module.check_mode
-        self.changes: list[Change] = []
+        self.changes: list[PlanRow] = []
         self.diffs: list[dict[str, str]] = []
         self.remarks: list[str] = []
         self.present_mounts = mounted()
@@ -277,7 +275,7 @@ class Work:
         if answer.status:
             raise StorageError(f"systemctl {' '.join(arguments)}: {answer.message}")
 
-    def mount(self, mounts: list[dict[str, Any]]) -> None:
+    def mount(self, mounts: list[Params]) -> None:
         """Mount what is not mounted. Raises StorageError with all that cannot be."""
         failed = []
         for mount in mounts:

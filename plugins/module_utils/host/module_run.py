@@ -17,6 +17,9 @@ from ..client.environment import own_environment
 from ..language.errors import CollectionError
 from .locks import locked
 
+Params = Mapping[str, Any]
+"""The arguments of a module, complete and of the types that its specification names."""
+
 
 def run_module(
     work: Callable[[AnsibleModule], Mapping[str, Any]],

@@ -47,6 +47,9 @@ Slurm gives the last three also for a node that works, if a job of a partition w
 (`select_nodes` in src/slurmctld/node_scheduler.c). So they count only with the states of the nodes.
 """
 
+Job = dict[str, Any]
+"""The options of slurm_job for a job."""
+
 SBATCH_OPTIONS = (
     *("partition", "nodelist", "nodes", "ntasks", "cpus_per_task", "memory", "gres", "array", "time"),
     *("account", "qos", "begin", "output"),

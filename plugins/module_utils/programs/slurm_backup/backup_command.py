@@ -14,13 +14,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...host import replacing
 from ...host.json_files import read_settings
 from ...host.locks import locked
 from ...language.errors import CollectionError
 from . import backup_host
+from .backup_host import Result, Settings
 from .restic_repository import add_key, prove_key, remove_keys
 from .restore_parts import control, end_jobs, jobs, look, restore_database, restore_state, return_records, since, verify
 from .save_parts import backup, first, renew
@@ -28,7 +28,7 @@ from .save_parts import backup, first, renew
 LOCKED = 900
 """Seconds to wait for another slurm-backup on this host."""
 
-WORK_OF: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+WORK_OF: Mapping[str, Callable[[Settings], Result]] = {
     "run": backup,
     "first": first,
     "renew": renew,
