@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..module_utils.decisions.playbooks import report_hosts
+from ..module_utils.decisions.playbooks import report_content
 from ..module_utils.decisions.run import questions, requirements, stages
 from ..plugin_utils.templated_host import TemplatedHost
 from .checked_answers import Answer, Variables
@@ -44,7 +44,7 @@ class ActionModule(WithClock):
         objections = requirements.objections(host)
         needed = [] if objections else stages.stages(host)
         if purpose == "report":
-            told = {"objections": objections, "stages": needed, "drift": report_hosts.own(host, objections)}
+            told = {"objections": objections, "stages": needed, "drift": report_content.own(host, objections)}
             return {**result, **told}
         return {**self._grouped(needed, variables), **result, "objections": objections, "stages": needed}
 

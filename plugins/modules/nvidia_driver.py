@@ -48,13 +48,13 @@ from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.facts import dpkg
 from ..module_utils.gpu.nvidia import driver
 from ..module_utils.gpu.nvidia.driver import DriverError
 from ..module_utils.hardware.sysfs import Tree
 from ..module_utils.host.files import File, write
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option, several, switch
+from ..module_utils.host.packages import dpkg
 from ..module_utils.host.packages.apt_get import services_held
 from ..module_utils.host.packages.apt_lock import SECONDS, run_unlocked
 

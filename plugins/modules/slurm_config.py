@@ -69,6 +69,7 @@ from ..module_utils.configuration.meaning import patch_release_of
 from ..module_utils.configuration.sources import SourceError, configuration_of, other_files, read_files, source_lines
 from ..module_utils.controller import file_validation, kept_files, removed_hosts, succession
 from ..module_utils.controller.change_plan import Step, kinds, read_at_start, steps, table, without_reach
+from ..module_utils.controller.controller_host import text
 from ..module_utils.controller.daemons import (
     DAEMONS,
     ConfigError,
@@ -79,7 +80,6 @@ from ..module_utils.controller.daemons import (
     slurm_user,
     state_directory,
 )
-from ..module_utils.controller.host import text
 from ..module_utils.controller.release_overlay import enter
 from ..module_utils.controller.state_save_location import StateDirectoryError
 from ..module_utils.controller.trial_start import short_name

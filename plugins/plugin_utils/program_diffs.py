@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ..module_utils.decisions.known.program_files import PACKAGE, program_of
-from ..module_utils.decisions.known.role_files import COLLECTION, ROLES
+from ..module_utils.decisions.known.shipped_files import COLLECTION, ROLES
 
 MODULES = COLLECTION / "plugins/module_utils"
 """Hosts get some of them, which programs import."""

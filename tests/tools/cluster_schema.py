@@ -18,7 +18,6 @@ language server knows.
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +53,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     PLUGINS,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import package
-from generated_files import run
+from generated_files import json_text, run
 
 Schema = dict[str, Any]
 
@@ -508,7 +507,7 @@ def document() -> Schema:
 
 def text() -> str:
     """The text of the schema."""
-    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
+    return json_text(document())
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import tarball
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platforms import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platform_tables import (
     DISTRIBUTION_PACKAGES,
     SOURCES,
 )

@@ -262,7 +262,7 @@ def record(directory: Path, chroot: str, names: Sequence[str], queries: Mapping[
 
 
 if __name__ == "__main__":
-    from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
+    from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import dpkg
 
     ASKED = {"dpkg": [*dpkg.QUERY], "lists": ["apt-cache", "policy"], "packages": ["apt-cache", "policy"]}
     own, *places = [*sys.argv[1:], ""]

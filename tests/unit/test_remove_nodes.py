@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import SCRIPTS_DIR
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.host_paths import SCRIPTS_DIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import remove_nodes
 from plain_host import cluster
 from standing_hosts import Hosts

@@ -15,13 +15,13 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.lookup.decision import ROOMS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import PROFILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.cluster import (
-    PROFILES as PROFILES_OF_DECISIONS,
-)
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platforms import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platform_tables import (
     RELEASES as PLATFORM_RELEASES,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platforms import SOURCES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platform_tables import SOURCES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.whole_cluster import (
+    PROFILES as PROFILES_OF_DECISIONS,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import comparison
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.first_cluster_file import MOST_SECONDS
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.rules import PACKAGE

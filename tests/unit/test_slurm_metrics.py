@@ -24,9 +24,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment, slurm_records
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import apt_updates
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import apt_updates, dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.series import Series
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import (
     metric_host,

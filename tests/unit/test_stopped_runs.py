@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import KEPT_CONF
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.host_paths import KEPT_CONF
 from standing_hosts import Hosts, honest
 
 # Scenario guide installs a cluster of three hosts with the newest ansible-core.

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import upkeep
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import unattended_changes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preparation
 from plain_host import PlainHost, cluster
 
@@ -28,7 +28,7 @@ def host(name: str = "n1", manage: bool = True, **facts: Any) -> PlainHost:
 
 def files(*packages: str, **options: Any) -> dict[str, str]:
     """The files of a host with these packages."""
-    return upkeep.files(host(packages=dict.fromkeys(packages, "1"), **options))
+    return unattended_changes.files(host(packages=dict.fromkeys(packages, "1"), **options))
 
 
 @pytest.mark.parametrize(

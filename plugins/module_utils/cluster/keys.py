@@ -25,7 +25,7 @@ SLURM_HOSTS = ("controllers", "database", "login", "compute")
 PLUGIN = "gpucluster.slurm.cluster"
 
 PROFILES = ("standard", "strict")
-"""Values of the key `profile`, the usual one first (`decisions/known/cluster.py`)."""
+"""Values of the key `profile`, the usual one first (`decisions/known/whole_cluster.py`)."""
 
 NEWEST_GENERATION = 2
 """The last generation of the defaults (docs/design/defaults.md)."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..configuration.conf_file import value_text
-from ..formats import mariadb_values, other, systemd
+from ..formats import file_values, mariadb_values, systemd
 from ..formats.characters import one_line
 from ..formats.directory_purposes import directory_for, within
 from ..formats.package_names import package, package_source
@@ -250,7 +250,7 @@ VALUES: dict[str, Check] = {
     "apptainer_conf": _directive,
     "apptainer_fakeroot_uids": _ids,
     "apptainer_packages": package_source,
-    "apptainer_suite": other.suite,
+    "apptainer_suite": file_values.suite,
     "apptainer_tmp_dir": _optional(directory_for("user")),
     "base_extra_packages": package,
     "base_kernel_settings": _number,
@@ -276,8 +276,8 @@ VALUES: dict[str, Check] = {
     "job_tools_registry": one_line,
     "mariadb_settings": mariadb_values.option_value,
     "new_cluster_state_directory": _optional(directory_for("state")),
-    "nvidia_driver_kernel_modules": other.module_name,
-    "nvidia_driver_module_options": other.module_options,
+    "nvidia_driver_kernel_modules": file_values.module_name,
+    "nvidia_driver_module_options": file_values.module_options,
     "nvidia_driver_branch": _optional(_branch),
     "nvidia_driver_repository": _optional(url),
     "nvidia_driver_version": _optional(_driver_version),
@@ -314,7 +314,7 @@ NAMES: dict[str, Check] = {
     "image_accepted": _accepted,
     "slurm_health_own_checks": _check_name,
     "mariadb_settings": mariadb_values.option_name,
-    "nvidia_driver_module_options": other.module_name,
+    "nvidia_driver_module_options": file_values.module_name,
 }
 """The check of the names in a mapping."""
 

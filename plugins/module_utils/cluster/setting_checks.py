@@ -13,7 +13,7 @@ from ..configuration.parameters import SITE_FILES
 from ..configuration.spank import plugstack_lines
 from ..formats.characters import one_line
 from ..formats.directory_purposes import OF_SLURM, directory_error
-from ..formats.other import logrotate_path
+from ..formats.file_values import logrotate_path
 from ..language.formatting import shown
 from . import job_scripts, schema
 from .programs import sent_scripts

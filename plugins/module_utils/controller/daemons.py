@@ -31,9 +31,9 @@ from ..language.hostlist import expand, fold
 from . import succession
 from .change_plan import TRAITS, JobPlacement, Step, parts_daemons, removed_nodes
 from .configured_cluster import Host
+from .controller_host import account, this_host
 from .conversion import COLUMNS
 from .drift import differences, in_force
-from .host import account, this_host
 from .sockets import address_of, connection_error, is_served, listener
 from .state_save_location import StateDirectoryError
 from .trial_start import TrialError, errors_in, short_name, start_on_trial

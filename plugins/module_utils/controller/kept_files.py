@@ -16,8 +16,8 @@ from ..configuration.conf_file import read
 from ..host.files import File, write
 from ..host.script_checks import content_of
 from . import removed_hosts
+from .controller_host import text
 from .daemons import FAILED
-from .host import text
 
 KEPT = "/var/lib/gpucluster-slurm"
 GOOD = f"{KEPT}/good"

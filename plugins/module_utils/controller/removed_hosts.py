@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ..host.files import File, write
 from ..host.json_files import read_record
 from ..language.hostlist import fold
-from .host import text
+from .controller_host import text
 from .sockets import connection_error
 
 HOSTS = "/var/lib/gpucluster-slurm/hosts"

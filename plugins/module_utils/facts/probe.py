@@ -27,12 +27,13 @@ from ..host import applied_state, firewall_change, job_processes, sshd_pam
 from ..host.directories import Directories, Directory, group_name, user_name
 from ..host.files import part_of, temporary_file, without_part
 from ..host.mounts import mount_record
+from ..host.packages import dpkg
 from ..host.script_checks import ScriptError, check_script, content_of, why_not
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
 from ..people.directory import absent_users, ids_of, lowered
 from ..people.state import read_applied_plan
 from ..results.fact_records import DirectoryFaults, DirectoryUsers, HostFact, SlurmPackage
-from . import apparmor, cloud_init, clusters, dpkg, last_backup, state_version, ufw
+from . import apparmor, cloud_init, clusters, last_backup, state_version, ufw
 
 DAEMONS = ("/usr/sbin/slurmctld", "/usr/sbin/slurmd")
 """The daemons that tell their version without a configuration; they have these paths in all packages of Slurm."""

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..configuration.conf_file import unreadable, value_text
-from . import mariadb_values, other, systemd
+from . import file_values, mariadb_values, systemd
 from .characters import one_line
 
 FORMATS: dict[str, Callable[[Any], str]] = {
     "line": one_line,
-    "logrotate": other.logrotate_path,
+    "logrotate": file_values.logrotate_path,
     "mariadb": mariadb_values.option_value,
-    "modprobe": other.module_options,
-    "registry": other.registry_variable,
+    "modprobe": file_values.module_options,
+    "registry": file_values.registry_variable,
     "slurm": value_text,
     "systemd": systemd.setting,
     "systemd_quoted": systemd.quoted,

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import HEALTH_PROGRAM
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.host_paths import HEALTH_PROGRAM
 from lab import ROOT, Lab
 
 MOST = 14

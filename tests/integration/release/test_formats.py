@@ -20,7 +20,7 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import value_text
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import slurm_parser
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import other, systemd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import file_values, systemd
 from lab import ROOT, Lab
 
 HARD = "#\\\"'`$%;=,:*?!&|<>()[]{}~^@+-/._ aZ09ä漢\u00a0"
@@ -129,7 +129,7 @@ def test_units_of_systemd(said: Callable[[Mapping[str, str], str], str]) -> None
 
 
 def test_environment_files_of_systemd(said: Callable[[Mapping[str, str], str], str]) -> None:
-    plain, quoted = written(systemd.environment_value), written(other.registry_variable)
+    plain, quoted = written(systemd.environment_value), written(file_values.registry_variable)
     text = "".join(
         [
             *(f"P{i}={value}\n" for i, value in enumerate(plain.values())),
@@ -143,7 +143,7 @@ def test_environment_files_of_systemd(said: Callable[[Mapping[str, str], str], s
 
 
 def test_logrotate(said: Callable[[Mapping[str, str], str], str]) -> None:
-    found = written(other.logrotate_path, [f"/formats/{i}{value}/log" for i, value in enumerate(VALUES[:-1])])
+    found = written(file_values.logrotate_path, [f"/formats/{i}{value}/log" for i, value in enumerate(VALUES[:-1])])
     text = "".join(f"{path} {{\n  missingok\n}}\n" for path in found.values())
     lines = said({"file": text}, "chmod 644 file; logrotate --debug file 2>&1").split("\n")
     assert [line.removeprefix("considering log ") for line in lines if line.startswith("considering log ")] == [*found]

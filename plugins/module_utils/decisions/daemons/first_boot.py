@@ -10,10 +10,10 @@ from typing import Any
 
 from ...configuration.release_order import protocol_of_release
 from ...configuration.upgrade import takes
-from ..known.cluster import conf_servers
-from ..known.platforms import RELEASES
+from ..known.platform_tables import RELEASES
 from ..known.program_files import library
 from ..known.run_host import RunHost
+from ..known.whole_cluster import conf_servers
 from .slurm_client import wants_sackd
 
 ROLE = "first_boot"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from ..host import access, firewall
 from ..known import image
-from ..known.cluster import backup_hosts, is_controller, source
 from ..known.platform import plugins
-from ..known.platforms import DISTRIBUTION_PACKAGES
+from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
-from ..servers import metrics, rest
+from ..known.whole_cluster import backup_hosts, is_controller, source
+from ..servers import exporters, rest
 from .slurm_client import wants_sackd
 
 
@@ -44,7 +44,7 @@ def wanted_packages(host: RunHost) -> list[str]:
         *backup,
         *mail,
         *firewall.packages(host),
-        *metrics.packages(host),
+        *exporters.packages(host),
         *rest.packages(host),
     ]
 

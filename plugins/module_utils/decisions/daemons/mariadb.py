@@ -11,7 +11,7 @@ from typing import Any
 
 from ...formats.written import written
 from ..known.daemon_records import is_unchanged, options_digest
-from ..known.paths import MARIADB_SOCKET
+from ..known.host_paths import MARIADB_SOCKET
 from ..known.platform import has_package
 from ..known.run_host import RunHost
 from ..values import defaults

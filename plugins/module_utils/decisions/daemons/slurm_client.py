@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..known import image
-from ..known.cluster import conf_servers, source
 from ..known.daemon_records import is_unchanged, options_digest
-from ..known.paths import CONF_DIR
+from ..known.host_paths import CONF_DIR
 from ..known.platform import has_package, platform, units_package
 from ..known.run_host import RunHost
+from ..known.whole_cluster import conf_servers, source
 
 
 @dataclass(frozen=True)

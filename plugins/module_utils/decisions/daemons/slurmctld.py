@@ -16,14 +16,14 @@ from typing import Any
 from ...controller.succession import SERIAL
 from ...formats.written import written
 from ...language.hostlist import expand, fold
-from ..known import secrets, state_directory
-from ..known.cluster import is_controller, serves, serving_controller, source, with_leaving
-from ..known.paths import CONF_DIR, KEPT_CONF, KEPT_DIR, KEPT_HOSTS, KEPT_LIST, KEPT_SLURMD, LOG_DIR
+from ..known import secret_sources, state_directory
+from ..known.host_paths import CONF_DIR, KEPT_CONF, KEPT_DIR, KEPT_HOSTS, KEPT_LIST, KEPT_SLURMD, LOG_DIR
 from ..known.platform import has_package
-from ..known.platforms import PLUGINS_OF_PACKAGES
+from ..known.platform_tables import PLUGINS_OF_PACKAGES
 from ..known.run_host import RunHost
+from ..known.whole_cluster import is_controller, serves, serving_controller, source, with_leaving
 from ..servers import rest
-from ..values import mail, metrics_endpoint, slurm_accounting, slurm_conf_values, slurm_files
+from ..values import mail, slurm_accounting, slurm_conf_values, slurm_files, slurmctld_metrics
 from . import host_packages
 
 
@@ -142,7 +142,7 @@ def service_files(host: RunHost) -> list[dict[str, Any]]:
     return [
         *unit_files(host),
         *mail.files(host),
-        *metrics_endpoint.key_files(host),
+        *slurmctld_metrics.key_files(host),
         *rest.key_files(host),
         *(state_directory.unit_files(host) if state_directory.is_shared(host) else []),
         *([] if serves(host) else standby_files(host)),
@@ -177,7 +177,7 @@ def absent_files(host: RunHost) -> list[str]:
         *absent_configuration(host),
         *state_directory.absent(host),
         *mail.absent(host),
-        *metrics_endpoint.absent_key(host),
+        *slurmctld_metrics.absent_key(host),
     ]
 
 
@@ -291,7 +291,7 @@ def service_digest(host: RunHost) -> str:
 
     The password of the relay is short: without a salt, the checksum on the host would help to guess it.
     """
-    key = secrets.secret(host, secrets.MUNGE) if mail.has_password(host) else None
+    key = secret_sources.secret(host, secret_sources.MUNGE) if mail.has_password(host) else None
     return digest([service_files(host), absent_files(host), base64.b64encode(key or b"").decode()])
 
 

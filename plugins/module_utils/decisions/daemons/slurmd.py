@@ -14,11 +14,11 @@ from typing import Any
 
 from ...language.hostlist import expand, fold
 from ..known import image
-from ..known.cluster import conf_servers, is_controller, serving_controller
-from ..known.paths import CONF_DIR, KEPT_DIR, KEPT_SLURMD, SLURMD_SETTINGS
+from ..known.host_paths import CONF_DIR, KEPT_DIR, KEPT_SLURMD, SLURMD_SETTINGS
 from ..known.platform import has_package, missing_plugins, plugins, units_package
 from ..known.run_host import RunHost
 from ..known.unchanged_hosts import changed_hosts, common_text, record_digest
+from ..known.whole_cluster import conf_servers, is_controller, serving_controller
 from .host_packages import packages_of_role
 
 CHANGING_GROUPS = ("slurm_needs_preparation", "slurm_needs_first_nodes", "slurm_needs_previous")

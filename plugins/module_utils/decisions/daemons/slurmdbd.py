@@ -13,12 +13,12 @@ from typing import Any
 from ...cluster.render import slurm_conf
 from ...configuration.conf_file import value_in
 from ...formats.written import written
-from ..known import secrets
-from ..known.cluster import source
+from ..known import secret_sources
 from ..known.daemon_records import has_record, is_unchanged, options_digest
-from ..known.paths import CONF_DIR, UPGRADE_DIR
+from ..known.host_paths import CONF_DIR, UPGRADE_DIR
 from ..known.platform import has_package, packages_version, platform
 from ..known.run_host import RunHost
+from ..known.whole_cluster import source
 from ..servers import rest
 from ..values import defaults
 
@@ -110,12 +110,12 @@ def password(host: RunHost) -> str:
     Raises:
         ValueError: the control host has no file with it. In check mode it may not exist yet.
     """
-    return secrets.required(host, secrets.DATABASE, "slurmdbd_storage_pass_file").decode().rstrip()
+    return secret_sources.required(host, secret_sources.DATABASE, "slurmdbd_storage_pass_file").decode().rstrip()
 
 
 def lacks_password(host: RunHost) -> bool:
     """Whether a task has to write the password on the control host."""
-    return not secrets.is_known(host, secrets.DATABASE)
+    return not secret_sources.is_known(host, secret_sources.DATABASE)
 
 
 def lacks_secrets(host: RunHost) -> bool:
@@ -125,7 +125,7 @@ def lacks_secrets(host: RunHost) -> bool:
 
 def salt(host: RunHost) -> str:
     """The munge key in base64, which keeps the password from being guessed from a checksum; empty without a key."""
-    return base64.b64encode(secrets.secret(host, secrets.MUNGE) or b"").decode()
+    return base64.b64encode(secret_sources.secret(host, secret_sources.MUNGE) or b"").decode()
 
 
 def configuration(host: RunHost) -> SlurmdbdConfiguration:

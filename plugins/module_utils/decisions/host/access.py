@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...cluster.access_key import access_parts, exempt_networks, known_hosts, login_limits, trusted_hosts
-from ..known.cluster import cluster_members, source
-from ..known.paths import KEPT_DIR, SCRIPTS_DIR
-from ..known.platforms import DISTRIBUTION_PACKAGES, PENALISING
+from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
+from ..known.platform_tables import DISTRIBUTION_PACKAGES, PENALISING
 from ..known.run_host import RunHost
+from ..known.whole_cluster import cluster_members, source
 
 PATHS: Mapping[str, str] = {
     "known_hosts": "/etc/ssh/ssh_known_hosts2",

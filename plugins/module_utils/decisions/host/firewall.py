@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...cluster.firewall_plans import firewall_plans
-from ..known.cluster import SRUN_PORTS, cluster_members, port_variables
-from ..known.platforms import DISTRIBUTION_PACKAGES
-from ..known.role_files import stripped_file
+from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
+from ..known.shipped_files import stripped_file
+from ..known.whole_cluster import SRUN_PORTS, cluster_members, port_variables
 
 RULES, UNIT = "rules.nft.j2", "firewall.service.j2"
 

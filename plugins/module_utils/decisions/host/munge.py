@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..known import image, secrets
-from ..known.cluster import serves, serving_controller, state_mark
-from ..known.platforms import DISTRIBUTION_PACKAGES
+from ..known import image, secret_sources
+from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
+from ..known.whole_cluster import serves, serving_controller, state_mark
 
 ENCODE = ["munge", "--no-input", "--ttl=120", "--restrict-uid=0"]
 """The command that makes a credential."""
@@ -47,7 +47,7 @@ def service(host: RunHost) -> Service:
 
 def lacks_key(host: RunHost) -> bool:
     """Whether a task has to write the key on the control host. An image has no key."""
-    return not (image.builds(host) or secrets.is_known(host, secrets.MUNGE))
+    return not (image.builds(host) or secret_sources.is_known(host, secret_sources.MUNGE))
 
 
 def key_files(host: RunHost) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def key_files(host: RunHost) -> list[dict[str, Any]]:
     Raises:
         ValueError: the control host has no key. In check mode it may not exist yet.
     """
-    key = base64.b64encode(secrets.required(host, secrets.MUNGE, "munge_key_file")).decode()
+    key = base64.b64encode(secret_sources.required(host, secret_sources.MUNGE, "munge_key_file")).decode()
     return [{"path": KEY, "secret": key, "owner": "munge", "mode": "0400"}]
 
 
@@ -97,7 +97,7 @@ def hosts_with_work(host: RunHost, answers: Mapping[str, Mapping[str, Any]]) -> 
         host: any host.
         answers: by host, the answer to slurm_host_facts with the stages that follow from it.
     """
-    wanted = digest(host) if secrets.is_known(host, secrets.MUNGE) else None
+    wanted = digest(host) if secret_sources.is_known(host, secret_sources.MUNGE) else None
     changed = {
         name
         for name, answer in answers.items()
@@ -111,7 +111,7 @@ def hosts_with_work(host: RunHost, answers: Mapping[str, Mapping[str, Any]]) -> 
 
 def key_path(host: RunHost) -> str:
     """The file on the control host with the key, unless a command of the site prints it."""
-    return secrets.path(host, secrets.MUNGE)
+    return secret_sources.path(host, secret_sources.MUNGE)
 
 
 def next_path(host: RunHost) -> str:
@@ -133,14 +133,14 @@ def switch_objection(host: RunHost) -> str:
             f"Nothing was changed. {next_path(host)} exists: the cluster gets another munge key. Run {ends}, which "
             "completes that or goes back"
         )
-    wanted = secrets.secret(host, secrets.MUNGE)
+    wanted = secret_sources.secret(host, secret_sources.MUNGE)
     answer = host.of(controller).answer() if controller in host["groups"]["all"] else None
     if wanted is None or answer is None:
         return ""
     files = answer["ansible_facts"]["slurm_host"]["files"]
     if state_mark(host) not in files or files.get(KEY, "") in ("", hashlib.sha256(wanted).hexdigest()):
         return ""
-    if secrets.comes_from_command(host):
+    if secret_sources.comes_from_command(host):
         return (
             f"Nothing was changed. slurm_secrets_command prints another munge key than {KEY} of {controller} has, and "
             "hosts that get another key one by one lose jobs. docs/admin/rotation.md has the way to another key"

@@ -14,9 +14,9 @@ from ...formats.written import written
 from ...gpu.nvidia.driver_platforms import driver_platforms
 from ...language.hostlist import expand, fold
 from ..known import image
-from ..known.paths import NVIDIA_FILES
-from ..known.role_files import plain_file
+from ..known.host_paths import NVIDIA_FILES
 from ..known.run_host import RunHost
+from ..known.shipped_files import plain_file
 
 MODULES_FILE, OPTIONS_FILE = NVIDIA_FILES
 

@@ -11,8 +11,8 @@ from typing import Any
 from ...client.drains import MIG
 from ...cluster.render import mig_gres
 from ..known.program_files import library
-from ..known.role_files import plain_file
 from ..known.run_host import RunHost
+from ..known.shipped_files import plain_file
 
 MARK = "# Managed by gpucluster.slurm (role nvidia_mig): changes here are overwritten."
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ...nodes.health import health_environment
-from ..known.cluster import tmp_fs
-from ..known.paths import HEALTH_PROGRAM, LIB_DIR
+from ..known.host_paths import HEALTH_PROGRAM, LIB_DIR
 from ..known.program_files import library
 from ..known.public_files import public_content
 from ..known.run_host import RunHost
 from ..known.unchanged_hosts import changed_hosts, record_digests
+from ..known.whole_cluster import tmp_fs
 
 ROLE = Path(__file__).parents[4] / "roles/slurm_health"
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .paths import CONF_DIR, ENROOT_PROLOG, PYXIS_PLUGIN
+from .host_paths import CONF_DIR, ENROOT_PROLOG, PYXIS_PLUGIN
 from .run_host import RunHost
 
 PARTS = {"enroot": ENROOT_PROLOG, "pyxis": PYXIS_PLUGIN}

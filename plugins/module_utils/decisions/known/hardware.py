@@ -13,10 +13,10 @@ from ...cluster.programs import ProgramError, program_errors, programs
 from ...language.hostlist import expand, fold
 from ...nodes.discovery import discover
 from ...nodes.registration import MachineDifference, find_differences
-from .cluster import serving_controller, tmp_fs
-from .paths import KEPT_CONF
+from .host_paths import KEPT_CONF
+from .own_scripts import site_scripts
 from .run_host import RunHost
-from .scripts import site_scripts
+from .whole_cluster import serving_controller, tmp_fs
 
 WITH_PROGRAMS = ("slurm_compute", "slurm_controller", "slurm_login")
 """Groups of hosts on which Slurm runs programs of slurm.conf."""

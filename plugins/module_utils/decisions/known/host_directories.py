@@ -13,9 +13,9 @@ from typing import Any
 
 from ...cluster.chosen_directories import chosen_directories
 from ...formats.package_names import INSTALLED
-from .cluster import is_controller, profile, service_ids, slurm_user
-from .paths import CONF_DIR, JOB_DIR, KEPT_DIR, LIB_DIR, LOG_DIR, PYXIS_DIR, SCRIPTS_DIR, UPGRADE_DIR
+from .host_paths import CONF_DIR, JOB_DIR, KEPT_DIR, LIB_DIR, LOG_DIR, PYXIS_DIR, SCRIPTS_DIR, UPGRADE_DIR
 from .run_host import RunHost
+from .whole_cluster import is_controller, profile, service_ids, slurm_user
 
 Directory = dict[str, Any]
 """An entry: path, owner, mode (0755 without one). With `make: false` only programs make it, when they need it; others

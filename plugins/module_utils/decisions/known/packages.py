@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...cluster.package_source import package_entries
-from .cluster import source
-from .paths import LOG_DIR
+from .host_paths import LOG_DIR
 from .platform import expected_release, has_repository, packages_version
 from .public_files import public_content
 from .run_host import RunHost
+from .whole_cluster import source
 
 MANAGED = "# Managed by gpucluster.slurm: changes here are overwritten."
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...cluster.package_source import files_version
-from .cluster import is_controller, source
-from .paths import UPGRADE_MARK
-from .platforms import DISTRIBUTIONS, NEWEST, PLUGINS_OF_PACKAGES, RELEASES, SOURCES, Release
+from .host_paths import UPGRADE_MARK
+from .platform_tables import DISTRIBUTIONS, NEWEST, PLUGINS_OF_PACKAGES, RELEASES, SOURCES, Release
 from .run_host import RunHost
+from .whole_cluster import is_controller, source
 
 
 def has_files(host: RunHost) -> bool:

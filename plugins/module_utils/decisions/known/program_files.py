@@ -15,7 +15,7 @@ from typing import Any
 
 from ...host import program_library
 from .packages import MANAGED
-from .role_files import COLLECTION
+from .shipped_files import COLLECTION
 
 MODULES = COLLECTION / "plugins/module_utils"
 

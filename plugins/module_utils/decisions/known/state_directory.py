@@ -15,10 +15,10 @@ from ...controller.succession import HEARTBEAT, SERIAL, SHARED_SERIAL
 from ...formats.directory_purposes import directory_error
 from ...formats.written import written as written_as
 from ...language.hostlist import fold
-from .cluster import conf_servers, state_directory
-from .paths import SCRIPTS_DIR
-from .role_files import role_file
+from .host_paths import SCRIPTS_DIR
 from .run_host import RunHost
+from .shipped_files import role_file
+from .whole_cluster import conf_servers, state_directory
 
 UNIT = "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm-state.conf"
 """Prevents the start of slurmctld without the mount of the directory, and with older files than those in force. It

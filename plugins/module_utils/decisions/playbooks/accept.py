@@ -41,11 +41,11 @@ from ...cluster.partitions import resolver
 from ...jobs.validation import find_restrictions
 from ...language.formatting import align_columns
 from ...language.hostlist import expand, fold
-from ..known.cluster import tmp_fs
-from ..known.paths import JOB_DIR, KEPT_DIR
-from ..known.platforms import DISTRIBUTION_PACKAGES
+from ..known.host_paths import JOB_DIR, KEPT_DIR
+from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library
 from ..known.run_host import RunHost
+from ..known.whole_cluster import tmp_fs
 
 REASON = 180
 """Characters of a drain's reason."""

@@ -15,7 +15,7 @@ from typing import Any
 from ...adoption import survey
 from ...configuration.sources import configuration_of, source_lines
 from ..host import slurm_health
-from ..known.paths import CONF_DIR, HEALTH_PROGRAM, KEPT_DIR, SCRIPTS_DIR
+from ..known.host_paths import CONF_DIR, HEALTH_PROGRAM, KEPT_DIR, SCRIPTS_DIR
 from ..known.run_host import RunHost
 from ..run.preparation import hosts_marker
 from ..values import defaults

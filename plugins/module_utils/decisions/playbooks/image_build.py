@@ -11,10 +11,10 @@ from typing import Any
 from ...cluster.keys import SERVERS
 from ..host import firewall, storage
 from ..known import command_line
-from ..known.cluster import hosts_of_key
 from ..known.program_files import library
-from ..known.role_files import plain_file
 from ..known.run_host import RunHost
+from ..known.shipped_files import plain_file
+from ..known.whole_cluster import hosts_of_key
 
 SCAN_PROGRAM = "/usr/local/sbin/slurm-image-scan"
 

@@ -20,9 +20,9 @@ from ...language.hostlist import expand, fold
 from ...language.spelling import nearest
 from ...maintenance.mails import nodes_for_people
 from ...maintenance.window import NAME, minutes, moment
-from ..known.cluster import profile, slurm_user
-from ..known.paths import KEPT_DIR
+from ..known.host_paths import KEPT_DIR
 from ..known.run_host import RunHost
+from ..known.whole_cluster import profile, slurm_user
 from ..values.mail import SETTINGS
 
 MESSAGE_FILE = "/etc/update-motd.d/60-gpucluster-maintenance"

@@ -15,9 +15,9 @@ from typing import Any
 
 from ...language.hostlist import fold
 from ...nodes import first_cluster_file
-from ..known.platforms import DISTRIBUTIONS
-from ..known.role_files import ROLES, role_file
+from ..known.platform_tables import DISTRIBUTIONS
 from ..known.run_host import RunHost
+from ..known.shipped_files import ROLES, role_file
 
 RESULTS = (
     "ansible_host",

@@ -16,12 +16,12 @@ from typing import Any
 from ...language.hostlist import fold
 from ..daemons import slurmctld, slurmd
 from ..host import access, slurm_health
-from ..known.cluster import is_controller, serving_controller, with_leaving
-from ..known.paths import SCRIPTS_DIR
+from ..known.host_paths import SCRIPTS_DIR
 from ..known.run_host import RunHost
+from ..known.whole_cluster import is_controller, serving_controller, with_leaving
 from ..run import preparation, stages
 from ..run.preparation import hosts_marker
-from ..servers import metrics, metrics_server
+from ..servers import exporters, prometheus
 
 SERVICES = (
     "slurmd",
@@ -35,7 +35,7 @@ SERVICES = (
 SECRETS = (
     "/etc/munge/munge.key",
     "/etc/nvidia-imex/nodes_config.cfg",
-    *(path for paths in metrics.WRITTEN.values() for path in paths),
+    *(path for paths in exporters.WRITTEN.values() for path in paths),
 )
 FILES = (
     "/etc/apt/apt.conf.d/*gpucluster-*",
@@ -135,7 +135,7 @@ OTHER_CHANGES: Mapping[str, Callable[[RunHost], bool]] = {
     "access": _access,
     "health check": _health,
     "options of slurmd": _slurmd,
-    "monitoring": metrics_server.has_other_options,
+    "monitoring": prometheus.has_other_options,
 }
 """What the stages of remove_nodes change on hosts that stay. Module slurm_config checks Slurm's own files."""
 
@@ -159,7 +159,7 @@ def cleanup(host: RunHost) -> CleanupOptions:
     """What is removed from a host that leaves."""
     return CleanupOptions(
         services=[*SERVICES],
-        packages=metrics.all_packages(),
+        packages=exporters.all_packages(),
         secrets=[*SECRETS],
         files=[*FILES],
         directories=[*DIRECTORIES],

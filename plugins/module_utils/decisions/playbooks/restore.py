@@ -21,9 +21,9 @@ from ...configuration import upgrade
 from ...configuration.release_order import PACKAGE_SOURCE
 from ...language.hostlist import expand, fold
 from ..daemons import slurmd
-from ..known import secrets
-from ..known.cluster import backup_hosts
+from ..known import secret_sources
 from ..known.run_host import RunHost
+from ..known.whole_cluster import backup_hosts
 from ..servers.backup import PROGRAM
 
 IDS_A_SECOND = 40
@@ -110,7 +110,7 @@ def backups(host: RunHost) -> dict[str, dict[str, Any]]:
 
 def lacks_secrets(host: RunHost) -> bool:
     """Whether the control host lacks the secrets of the cluster, and the backup has them."""
-    return "controller" in backups(host) and not secrets.is_known(host, secrets.MUNGE)
+    return "controller" in backups(host) and not secret_sources.is_known(host, secret_sources.MUNGE)
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
@@ -123,8 +123,9 @@ def reading_objection(host: RunHost) -> str:
         return f"Nothing was changed. These hosts have to take part, bare or not: {', '.join(missing)}"
     if not host["slurm_backup"]:
         return "slurm_backup is empty: name the target of the backup (cluster file, backup: target)"
-    if not secrets.is_known(host, secrets.BACKUP):
-        return f"{secrets.path(host, secrets.BACKUP)} is missing: put your copy of the key of the backup there"
+    if not secret_sources.is_known(host, secret_sources.BACKUP):
+        path = secret_sources.path(host, secret_sources.BACKUP)
+        return f"{path} is missing: put your copy of the key of the backup there"
     return ""
 
 

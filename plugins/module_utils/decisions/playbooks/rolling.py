@@ -15,8 +15,8 @@ from typing import Any
 
 from ...jobs.validation import validation_jobs
 from ...language.hostlist import fold
+from ..known.host_paths import HEALTH_PROGRAM
 from ..known.packages import APT_GET
-from ..known.paths import HEALTH_PROGRAM
 from ..known.run_host import RunHost
 from . import accept
 

@@ -15,10 +15,10 @@ from ...language.formatting import limited, shown
 from ...language.hostlist import fold
 from ...language.spelling import nearest
 from ..host import munge
-from ..known import secrets
-from ..known.cluster import conf_servers, is_controller, serving_controller
+from ..known import secret_sources
 from ..known.program_files import sent
 from ..known.run_host import RunHost
+from ..known.whole_cluster import conf_servers, is_controller, serving_controller
 from ..run.comparison import runs_slurmctld
 
 PARTS = ("munge", "jwt", "database", "registry", "backup")
@@ -47,7 +47,7 @@ def errors(host: RunHost) -> list[str]:
     allowed = f"allowed: a list of {', '.join(PARTS)}, with commas"
     if not _given(host):
         return [f"rotate: missing, {allowed}, such as -e rotate=munge"]
-    if secrets.comes_from_command(host) and _given(host) != ["registry"]:
+    if secret_sources.comes_from_command(host) and _given(host) != ["registry"]:
         return [
             "rotate: slurm_secrets_command prints the secrets, and this playbook makes new ones in files. "
             "docs/admin/rotation.md has the way with a command"

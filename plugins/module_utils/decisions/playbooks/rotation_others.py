@@ -13,12 +13,12 @@ from typing import Any
 from ...language.formatting import shown
 from ...language.hostlist import fold
 from ..daemons import slurmctld, slurmdbd
-from ..known import secrets
-from ..known.cluster import backup_hosts, is_controller, serves, serving_controller
+from ..known import secret_sources
 from ..known.program_files import sent
 from ..known.run_host import RunHost
+from ..known.whole_cluster import backup_hosts, is_controller, serves, serving_controller
 from ..servers import backup, rest
-from ..values import metrics_endpoint, token_keys
+from ..values import jwt_keys, slurmctld_metrics
 from . import rotation
 
 LOCAL = ("", "localhost", "127.0.0.1", "::1")
@@ -41,12 +41,12 @@ KEY = "head -c 64 /dev/urandom"
 
 def database_file(host: RunHost) -> str:
     """The file with the password of the database."""
-    return f"{host['slurm_secrets_dir']}/{secrets.DATABASE}"
+    return f"{host['slurm_secrets_dir']}/{secret_sources.DATABASE}"
 
 
 def backup_file(host: RunHost) -> str:
     """The file with the password of the backup."""
-    return f"{host['slurm_secrets_dir']}/{secrets.BACKUP}"
+    return f"{host['slurm_secrets_dir']}/{secret_sources.BACKUP}"
 
 
 def next_backup_file(host: RunHost) -> str:
@@ -56,13 +56,13 @@ def next_backup_file(host: RunHost) -> str:
 
 def token_files(host: RunHost) -> list[str]:
     """The files with the keys of tokens that the cluster has."""
-    keys = [*([token_keys.COMMANDS] if host["slurm_rest"] else []), *([token_keys.PAGES] if has_pages(host) else [])]
-    return [token_keys.control_path(host, key) for key in keys]
+    keys = [*([jwt_keys.COMMANDS] if host["slurm_rest"] else []), *([jwt_keys.PAGES] if has_pages(host) else [])]
+    return [jwt_keys.control_path(host, key) for key in keys]
 
 
 def has_pages(host: RunHost) -> bool:
     """Whether Prometheus reads slurmctld's pages with tokens. The release of Slurm decides, once it is known."""
-    return metrics_endpoint.cluster_source(host) == "pages with tokens"
+    return slurmctld_metrics.cluster_source(host) == "pages with tokens"
 
 
 def new_secrets(host: RunHost) -> list[dict[str, Any]]:
@@ -74,8 +74,8 @@ def new_secrets(host: RunHost) -> list[dict[str, Any]]:
     wanted = rotation.wanted(host)
     made = [
         *((path, KEY, False) for path in token_files(host) if "jwt" in wanted),
-        *([(database_file(host), secrets.NEW_PASSWORD, False)] if "database" in wanted else []),
-        *([(next_backup_file(host), secrets.NEW_PASSWORD, True)] if "backup" in wanted else []),
+        *([(database_file(host), secret_sources.NEW_PASSWORD, False)] if "database" in wanted else []),
+        *([(next_backup_file(host), secret_sources.NEW_PASSWORD, True)] if "backup" in wanted else []),
     ]
     return [{"path": path, "command": command, "stays": stays} for path, command, stays in made]
 
@@ -276,7 +276,7 @@ def first_token_services(host: RunHost) -> list[str]:
 
 def token_key_files(host: RunHost, service: str) -> list[dict[str, Any]]:
     """The keys that one of these daemons reads when it starts, for slurm_service."""
-    return [*(metrics_endpoint.key_files(host) if service == "slurmctld" else []), *rest.key_files(host)]
+    return [*(slurmctld_metrics.key_files(host) if service == "slurmctld" else []), *rest.key_files(host)]
 
 
 # -- the registry -----------------------------------------------------------------------------------------------------

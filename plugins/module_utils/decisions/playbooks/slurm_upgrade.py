@@ -18,9 +18,9 @@ from ...configuration.upgrade import converts_database, parts, upgrade_plan
 from ...controller.succession import SERIAL
 from ...language.hostlist import fold
 from ..daemons.slurm_client import wants_sackd
-from ..known.cluster import is_controller, serving_controller, source
-from ..known.paths import UPGRADE_DIR, UPGRADE_MARK
+from ..known.host_paths import UPGRADE_DIR, UPGRADE_MARK
 from ..known.run_host import RunHost
+from ..known.whole_cluster import is_controller, serving_controller, source
 from ..servers import rest
 
 USUAL_TIMEOUT = 300

@@ -13,8 +13,8 @@ from ...jobs import validation
 from ...jobs.batch import ACCEPTED
 from ...language.hostlist import expand, fold
 from ..host import updates
-from ..known.cluster import profile
 from ..known.run_host import RunHost
+from ..known.whole_cluster import profile
 from ..run.preflight import policy_values
 
 DOCTOR = "The playbook gpucluster.slurm.doctor finds the causes of faults of nodes."

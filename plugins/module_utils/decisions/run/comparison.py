@@ -19,11 +19,11 @@ from ...language.hostlist import expand, fold
 from ...people.directory import directory_hosts
 from ..daemons import slurmctld, slurmd
 from ..host import access, munge, slurm_health
-from ..known import hardware, image, platform, secrets
-from ..known.cluster import serving_controller, state_directory
-from ..known.paths import KEPT_CONF
+from ..known import hardware, image, platform, secret_sources
+from ..known.host_paths import KEPT_CONF
 from ..known.run_host import RunHost
-from ..servers import metrics_server
+from ..known.whole_cluster import serving_controller, state_directory
+from ..servers import prometheus
 from . import stages
 from .questions import asked_controllers
 
@@ -154,7 +154,7 @@ def stop_lines(host: RunHost, found: Mapping[str, Mapping[str, Any]]) -> list[st
         controllers=host["slurm_controllers"],
         database=host["slurm_database"],
         state_directory=state_directory(host),
-        adopted=secrets.is_known(host, secrets.MUNGE),
+        adopted=secret_sources.is_known(host, secret_sources.MUNGE),
     )
     return others or newer_state_lines({name: fact["state_version"] for name, fact in found.items()})
 
@@ -345,7 +345,7 @@ def services_with_work(host: RunHost, answers: Mapping[str, Answer]) -> dict[str
         "munge": munge.hosts_with_work(host, answers),
         "controller": slurmctld.hosts_with_work(host, controllers),
         "compute": [name for name in nodes if name in compute],
-        "metrics": metrics_server.hosts_with_work(host, facts_by_host(answers)),
+        "metrics": prometheus.hosts_with_work(host, facts_by_host(answers)),
     }
 
 
@@ -395,7 +395,7 @@ def _find_work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[
     yield from ((name, "access") for name in access_hosts(host, answers))
     for stage, names in services_with_work(host, answers).items():
         yield from ((name, stage) for name in names)
-    if answers and metrics_server.needs_control_files(host):
+    if answers and prometheus.needs_control_files(host):
         yield next(iter(answers)), "metrics_files"
     if answers and registration_has_findings(host, answers):
         yield next(iter(answers)), "registration"

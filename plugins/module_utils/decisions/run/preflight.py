@@ -24,11 +24,19 @@ from ...configuration.spank import plugstack_lines
 from ...language.hostlist import expand, fold
 from ...people.messages import host_lines
 from ..known import command_line, image
-from ..known.cluster import GROUP_ROLES, SRUN_PORTS, backup_hosts, cluster_members, hosts_of_key, port_variables, source
+from ..known.own_scripts import site_scripts, text_errors
 from ..known.platform import has_files
 from ..known.run_host import RunHost
-from ..known.scripts import site_scripts, text_errors
-from ..servers import alertmanager, registry, report, rest
+from ..known.whole_cluster import (
+    GROUP_ROLES,
+    SRUN_PORTS,
+    backup_hosts,
+    cluster_members,
+    hosts_of_key,
+    port_variables,
+    source,
+)
+from ..servers import alertmanager, registry, report_server, rest
 from ..values import slurm_accounting
 from ..values.slurm_conf_values import refused_defaults, untracked_limit_errors
 from . import secret_checks
@@ -187,7 +195,7 @@ def _objections(host: RunHost) -> Iterator[str]:
 
 def server_objections(host: RunHost) -> list[str]:
     """Why a host cannot have the servers that it is to have, by the files of the control host that these need."""
-    servers = {"slurm_registry": registry, "slurm_report": report, "slurm_rest": rest}
+    servers = {"slurm_registry": registry, "slurm_report": report_server, "slurm_rest": rest}
     return [text for group, rules in servers.items() if host.within(group) for text in rules.objections(host)]
 
 

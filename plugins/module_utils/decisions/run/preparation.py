@@ -10,13 +10,13 @@ from typing import Any
 
 from ...facts import state_version
 from ..daemons import host_packages
-from ..host import kernel, upkeep
+from ..host import kernel, unattended_changes
 from ..known import host_directories
-from ..known.cluster import GROUP_ROLES, service_ids
 from ..known.packages import Installation, installation
 from ..known.run_host import RunHost
 from ..known.unchanged_hosts import digest
-from ..servers import metrics, nginx, rest
+from ..known.whole_cluster import GROUP_ROLES, service_ids
+from ..servers import exporters, nginx, rest
 
 USERS_FILE = "/etc/sysusers.d/gpucluster-slurm.conf"
 DIRECTORIES_FILE = "/etc/tmpfiles.d/gpucluster-slurm.conf"
@@ -76,7 +76,7 @@ def wants_hosts(host: RunHost) -> bool:
 
 def wants_upkeep(host: RunHost) -> bool:
     """Whether a file of another program is missing or different."""
-    return any(host.facts["files"].get(path) != digest(text) for path, text in upkeep.files(host).items())
+    return any(host.facts["files"].get(path) != digest(text) for path, text in unattended_changes.files(host).items())
 
 
 def wants_version(host: RunHost) -> bool:
@@ -130,8 +130,13 @@ def preparation(host: RunHost) -> Preparation:
     ]
     if host.flag("base", "base_manage_hosts_file"):
         files.append({"path": "/etc/hosts", "marker": hosts_marker(host), "content": host.shared("hosts_text")})
-    files += [*wanted.files, *metrics.package_records(host), *nginx.package_records(host), *rest.package_records(host)]
-    files += [{"path": path, "content": text} for path, text in upkeep.files(host).items()]
+    files += [
+        *wanted.files,
+        *exporters.package_records(host),
+        *nginx.package_records(host),
+        *rest.package_records(host),
+    ]
+    files += [{"path": path, "content": text} for path, text in unattended_changes.files(host).items()]
     files += [{"path": kernel.FILE, "content": settings.text}] if settings.text else []
     return Preparation(
         files=files,

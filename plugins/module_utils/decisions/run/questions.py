@@ -11,11 +11,9 @@ from typing import Any
 from ...cluster.programs import programs
 from ...controller.succession import SERIAL
 from ..daemons import host_packages
-from ..host import access, kernel, munge, upkeep
+from ..host import access, kernel, munge, unattended_changes
 from ..known import host_directories, image
-from ..known.cluster import id_variables, is_controller, service_ids, source, state_directory, state_mark, tmp_fs
-from ..known.packages import downloaded_files, file_digests, source_files
-from ..known.paths import (
+from ..known.host_paths import (
     APPTAINER_SOURCE,
     CONF_DIR,
     ENROOT_EPILOG,
@@ -33,10 +31,12 @@ from ..known.paths import (
     SLURMD_SETTINGS,
     UPGRADE_MARK,
 )
+from ..known.packages import downloaded_files, file_digests, source_files
 from ..known.platform import has_files
-from ..known.platforms import DISTRIBUTION_PACKAGES, PLUGINS_OF_PACKAGES, SOURCES
+from ..known.platform_tables import DISTRIBUTION_PACKAGES, PLUGINS_OF_PACKAGES, SOURCES
 from ..known.run_host import RunHost
-from ..servers import metrics_server, nginx, report, rest
+from ..known.whole_cluster import id_variables, is_controller, service_ids, source, state_directory, state_mark, tmp_fs
+from ..servers import nginx, prometheus, report_server, rest
 from . import preparation
 
 RECORDS = [
@@ -65,7 +65,7 @@ def questions(host: RunHost, update_lists: bool = False) -> dict[str, Any]:
     """
     ids = service_ids(host)
     return role_questions(host) | {
-        "packages": unique([*known_packages(host), *host_packages.own_packages(host), *upkeep.FILES]),
+        "packages": unique([*known_packages(host), *host_packages.own_packages(host), *unattended_changes.FILES]),
         "update_lists": update_lists,
         "users": preparation.service_users(host),
         "ids": {name: ids[name] for name in id_variables(host)},
@@ -78,10 +78,10 @@ def questions(host: RunHost, update_lists: bool = False) -> dict[str, Any]:
             preparation.USERS_FILE,
             preparation.DIRECTORIES_FILE,
             kernel.FILE,
-            *(path for path, _text in upkeep.FILES.values()),
+            *(path for path, _text in unattended_changes.FILES.values()),
         ],
         "kernel": list(kernel.wanted_settings(host)),
-        "made": [*RECORDS, *metrics_server.asked_records(host)],
+        "made": [*RECORDS, *prometheus.asked_records(host)],
         "programs": programs(host["slurm_conf"], host["group_names"], OWN_PROGRAMS, host.shared("site_scripts")),
         "scripts": host.shared("site_scripts") if is_controller(host) else {},
         "part": {"path": "/etc/hosts", "marker": preparation.hosts_marker(host)},
@@ -151,7 +151,7 @@ def files(host: RunHost) -> list[str]:
     paths += [f"{CONF_DIR}/slurmdbd.conf"] if rotates else []
     paths += [UPGRADE_MARK] if is_controller(host) or host.name == host["slurm_database"] else []
     paths += [SLURMD_SETTINGS, f"{CONF_DIR}/slurm.conf"] if host.within("slurm_compute") else []
-    keys = [*metrics_server.asked_files(host), *report.asked_files(host), *rest.asked_files(host), nginx.RECORD]
+    keys = [*prometheus.asked_files(host), *report_server.asked_files(host), *rest.asked_files(host), nginx.RECORD]
     return [*paths, *access.compared_files(host), *keys]
 
 

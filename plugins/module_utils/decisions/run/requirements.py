@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from ...cluster.render import host_addresses
 from ..host import kernel
 from ..known import image, platform
-from ..known.cluster import id_variables, is_controller, slurm_user
-from ..known.paths import LIB_DIR
-from ..known.platforms import BROKEN_PACKAGES
+from ..known.host_paths import LIB_DIR
+from ..known.platform_tables import BROKEN_PACKAGES
 from ..known.run_host import RunHost
+from ..known.whole_cluster import id_variables, is_controller, slurm_user
 
 LEAST_MIB = 64
 """What must be free where a controller or the database writes."""

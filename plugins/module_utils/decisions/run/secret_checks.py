@@ -1,18 +1,18 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What preflight says of the secrets (secrets.py), before a host is contacted."""
+"""What preflight says of the secrets (secret_sources.py), before a host is contacted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from ...formats.written import password_errors
-from ..known import image, secrets
+from ..known import image, secret_sources
 from ..known.run_host import RunHost
-from ..values import metrics_endpoint
+from ..values import slurmctld_metrics
 
-FORMS = {secrets.DATABASE: "slurm", secrets.MAIL: "line", secrets.BACKUP: "line"}
+FORMS = {secret_sources.DATABASE: "slurm", secret_sources.MAIL: "line", secret_sources.BACKUP: "line"}
 """How the file of a host has a password."""
 
 
@@ -27,13 +27,13 @@ def needed(host: RunHost) -> dict[str, str]:
     controller, database = next(iter(controllers), ""), host["slurm_database"]
     keeper = database or controller
     users = {
-        secrets.MUNGE: host.name,
-        secrets.DATABASE: database,
-        secrets.COMMANDS: controller if host["slurm_rest"] else "",
-        secrets.PAGES: controller if metrics_endpoint.cluster_source(host) == "pages with tokens" else "",
-        secrets.BACKUP: keeper if target else "",
-        secrets.BACKUP_ENVIRONMENT: keeper if secrets.has_environment(target) else "",
-        secrets.MAIL: controller if "user" in host["slurm_mail"] else "",
+        secret_sources.MUNGE: host.name,
+        secret_sources.DATABASE: database,
+        secret_sources.COMMANDS: controller if host["slurm_rest"] else "",
+        secret_sources.PAGES: controller if slurmctld_metrics.cluster_source(host) == "pages with tokens" else "",
+        secret_sources.BACKUP: keeper if target else "",
+        secret_sources.BACKUP_ENVIRONMENT: keeper if secret_sources.has_environment(target) else "",
+        secret_sources.MAIL: controller if "user" in host["slurm_mail"] else "",
     }
     # A host that the inventory lacks has an error of its own.
     return {name: user for name, user in users.items() if user in host["groups"]["all"]}
@@ -41,29 +41,31 @@ def needed(host: RunHost) -> dict[str, str]:
 
 def _path(host: RunHost, name: str, user: str) -> str:
     """The file of a secret. Where a variable of a role names another one, it is that of the host with the role."""
-    variable, keeper = secrets.SECRETS[name].variable, host.of(user)
-    return str(keeper[variable]) if variable in keeper else secrets.path(host, name)
+    variable, keeper = secret_sources.SECRETS[name].variable, host.of(user)
+    return str(keeper[variable]) if variable in keeper else secret_sources.path(host, name)
 
 
 def file_errors(host: RunHost) -> Iterator[str]:
     """What is wrong with secrets in files. Those that are missing are made by the run, or come from the cluster."""
-    if secrets.comes_from_command(host):
+    if secret_sources.comes_from_command(host):
         return
     users = needed(host)
-    if secrets.MAIL in users and not secrets.is_known(host, secrets.MAIL):
-        file = secrets.path(host, secrets.MAIL)
+    if secret_sources.MAIL in users and not secret_sources.is_known(host, secret_sources.MAIL):
+        file = secret_sources.path(host, secret_sources.MAIL)
         yield (
             f"slurm_mail has user {host['slurm_mail']['user']}, and {file} is missing: put the password of the relay "
             "there (mode 0600; ansible-vault may encrypt it)"
         )
-    names = {_path(host, name, users[name]): name for name in (secrets.DATABASE, secrets.MAIL) if name in users}
+    names = {
+        _path(host, name, users[name]): name for name in (secret_sources.DATABASE, secret_sources.MAIL) if name in users
+    }
     contents = {path: content for path in names if (content := host.content(path)) is not None}
     yield from _password_errors(contents, names)
 
 
 def command_errors(host: RunHost) -> Iterator[str]:
     """Why the command of the site does not give the secrets, in one text. It is asked for all of them."""
-    if not secrets.comes_from_command(host):
+    if not secret_sources.comes_from_command(host):
         return
     if host.writes_arguments:
         yield (
@@ -84,7 +86,7 @@ def command_errors(host: RunHost) -> Iterator[str]:
 
 def _ways(missing: Iterable[str]) -> list[str]:
     """How a person makes those that are missing, since the run writes nothing into the site's store."""
-    new = [f"  {name}: {secrets.SECRETS[name].new}" for name in missing if secrets.SECRETS[name].new]
+    new = [f"  {name}: {secret_sources.SECRETS[name].new}" for name in missing if secret_sources.SECRETS[name].new]
     if not new:
         return []
     return [
@@ -97,7 +99,7 @@ def _ways(missing: Iterable[str]) -> list[str]:
 def _answer(host: RunHost, name: str) -> bytes | str:
     """A secret of the command, or why there is none."""
     try:
-        return secrets.secret(host, name) or b""
+        return secret_sources.secret(host, name) or b""
     except ValueError as error:
         return str(error)
 
@@ -110,7 +112,7 @@ def _password_errors(contents: dict[str, bytes], names: dict[str, str]) -> list[
 
 def warnings(host: RunHost) -> Iterator[str]:
     """Files of secrets that nobody reads, because the command gives them."""
-    if secrets.comes_from_command(host):
+    if secret_sources.comes_from_command(host):
         paths = [_path(host, name, user) for name, user in needed(host).items()]
         if found := [path for path in paths if host.content(path) is not None]:
             yield (

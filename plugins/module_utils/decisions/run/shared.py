@@ -10,13 +10,13 @@ from typing import Any
 
 from ...cluster.render import autodetect_hosts, host_addresses, mig_gres
 from ..host import access, firewall, slurm_health, updates
-from ..known import scripts
-from ..known.cluster import all_storage_plans, profile, service_ids
+from ..known import own_scripts
 from ..known.host_directories import created_at_boot
-from ..known.paths import JOB_DIR
-from ..known.platforms import SOURCES
+from ..known.host_paths import JOB_DIR
+from ..known.platform_tables import SOURCES
 from ..known.run_host import RunHost
 from ..known.unchanged_hosts import digest
+from ..known.whole_cluster import all_storage_plans, profile, service_ids
 
 
 def hosts_text(host: RunHost) -> str:
@@ -109,7 +109,7 @@ def device_files(host: RunHost) -> list[str]:
 
 def site_scripts(host: RunHost) -> dict[str, str]:
     """The scripts of the site that hosts run, by the names that messages have for them."""
-    return scripts.site_scripts(host)
+    return own_scripts.site_scripts(host)
 
 
 def firewall_plans(host: RunHost) -> dict[str, Any]:

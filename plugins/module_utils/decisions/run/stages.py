@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from ..daemons import host_packages, slurmctld
 from ..host import storage
 from ..known import image
-from ..known.cluster import backup_hosts, is_controller, serves
+from ..known.host_paths import CONF_DIR, NVIDIA_FILES, SLURMD_SETTINGS
 from ..known.packages import installation
-from ..known.paths import CONF_DIR, NVIDIA_FILES, SLURMD_SETTINGS
 from ..known.run_host import RunHost
-from ..servers import report, rest
+from ..known.whole_cluster import backup_hosts, is_controller, serves
+from ..servers import report_server, rest
 from ..values import slurm_accounting
 from . import preparation
 
@@ -144,7 +144,7 @@ STAGES: Mapping[str, Callable[[RunHost], bool]] = {
     "backup": lambda host: host.name in backup_hosts(host),
     "firewall": lambda host: host.facts["ufw"] is not None,
     "firewall_rules": needs_firewall_rules,
-    "report": report.needs_report,
+    "report": report_server.needs_report,
     "rest": rest.needs_rest,
     "shared_state": needs_shared_state,
     "stopped_controller": slurmctld.was_controller,

@@ -14,7 +14,7 @@ except ImportError:  # The control host has it; a host that lacks it only stores
 
 from ...language.formatting import shown
 from ..known.packages import MANAGED
-from ..known.role_files import role_file
+from ..known.shipped_files import role_file
 
 KEY = "slurm_monitoring.receivers"
 

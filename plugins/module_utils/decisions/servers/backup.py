@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...cluster.control_files import archive
-from ..known import secrets
-from ..known.cluster import is_controller, source, state_directory
-from ..known.paths import LIB_DIR
-from ..known.platforms import DISTRIBUTION_PACKAGES
+from ..known import secret_sources
+from ..known.host_paths import LIB_DIR
+from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library
 from ..known.run_host import RunHost
+from ..known.whole_cluster import is_controller, source, state_directory
 
 DIRECTORY = "/etc/gpucluster-slurm/backup"
 PROGRAM = "/usr/local/sbin/slurm-backup"
@@ -117,12 +117,12 @@ def password(host: RunHost) -> str:
     Raises:
         ValueError: the control host has no key. In check mode it may not exist yet.
     """
-    return base64.b64encode(secrets.required(host, secrets.BACKUP, "backup_password_file")).decode()
+    return base64.b64encode(secret_sources.required(host, secret_sources.BACKUP, "backup_password_file")).decode()
 
 
 def lacks_password(host: RunHost) -> bool:
     """Whether a task has to write the key on the control host."""
-    return not secrets.is_known(host, secrets.BACKUP)
+    return not secret_sources.is_known(host, secret_sources.BACKUP)
 
 
 def known_password(host: RunHost) -> str:
@@ -142,7 +142,7 @@ def control_files(host: RunHost) -> list[dict[str, Any]]:
 
     Secrets that a command gives are those of another store, which has its own backup.
     """
-    directory = "" if secrets.comes_from_command(host) else host["slurm_secrets_dir"]
+    directory = "" if secret_sources.comes_from_command(host) else host["slurm_secrets_dir"]
     packed = archive(host["slurm_cluster_dir"], host["slurm_cluster_name"], directory)
     secret = base64.b64encode(packed).decode()
     return [{"path": f"{DIRECTORY}/control.tar", "secret": secret, "mode": "0600", "loaded": False}]
@@ -150,9 +150,9 @@ def control_files(host: RunHost) -> list[dict[str, Any]]:
 
 def _environment(host: RunHost) -> list[dict[str, Any]]:
     """Variables for restic, if the site has any."""
-    if secrets.comes_from_command(host) and not secrets.has_environment(host["slurm_backup"]["target"]):
+    if secret_sources.comes_from_command(host) and not secret_sources.has_environment(host["slurm_backup"]["target"]):
         return []
-    content = secrets.secret(host, secrets.BACKUP_ENVIRONMENT)
+    content = secret_sources.secret(host, secret_sources.BACKUP_ENVIRONMENT)
     if content is None:
         return []
     secret = base64.b64encode(content).decode()

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from ...cluster.render import host_addresses
 from ...formats.written import written
-from ..known.paths import SCRIPTS_DIR
+from ..known.host_paths import SCRIPTS_DIR
 from ..known.platform import has_package
-from ..known.platforms import DISTRIBUTION_PACKAGES
+from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...formats.package_names import INSTALLED
-from ..known import secrets
-from ..known.cluster import is_controller, slurm_user, source
+from ..known import secret_sources
+from ..known.host_paths import CONF_DIR, SCRIPTS_DIR
 from ..known.packages import MANAGED
-from ..known.paths import CONF_DIR, SCRIPTS_DIR
 from ..known.platform import configured_plugins, has_package
-from ..known.platforms import DISTRIBUTION_PACKAGES
+from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
-from ..values import token_keys
-from . import metrics, nginx
+from ..known.whole_cluster import is_controller, slurm_user, source
+from ..values import jwt_keys
+from . import exporters, nginx
 
 File = dict[str, Any]
 """A file of the module slurm_service."""
@@ -28,7 +28,7 @@ ROLE = "slurmrestd"
 UNITS = "/etc/systemd/system"
 CHECK = "slurm-rest-auth"
 PROGRAM = f"{SCRIPTS_DIR}/{CHECK}"
-KEY = token_keys.host_path(token_keys.COMMANDS)
+KEY = jwt_keys.host_path(jwt_keys.COMMANDS)
 DIRECTORY = "/etc/gpucluster-slurm/rest"
 """The certificate."""
 
@@ -64,14 +64,14 @@ def has_key(host: RunHost) -> bool:
 
 def knows_key(host: RunHost) -> bool:
     """Whether both the control host and the host have the key, so that no task need make it."""
-    return secrets.is_known(host, secrets.COMMANDS) and KEY in host.facts["files"]
+    return secret_sources.is_known(host, secret_sources.COMMANDS) and KEY in host.facts["files"]
 
 
 def key_files(host: RunHost) -> list[File]:
     """The key for the service of a daemon, which reads it at its start alone."""
     if not has_key(host):
         return []
-    return [token_keys.file(host, token_keys.COMMANDS, slurm_user(host)) | {"restart": True}]
+    return [jwt_keys.file(host, jwt_keys.COMMANDS, slurm_user(host)) | {"restart": True}]
 
 
 # -- packages ---------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def all_packages(host: RunHost) -> list[str]:
 def package_records(host: RunHost) -> list[dict[str, str]]:
     """A file for each of Slurm's packages that this run installs for the key, for its removal."""
     wanted = wanted_packages(host) if is_served(host) else packages(host)
-    known = [*host.facts["packages"], *metrics.packages(host)]
+    known = [*host.facts["packages"], *exporters.packages(host)]
     new = [name for name in all_packages(host) if name in wanted and name not in known]
     return [{"path": f"{INSTALLED}/{name}", "content": f"{MANAGED} Removed with the key rest.\n"} for name in new]
 
@@ -127,8 +127,8 @@ def check_files(host: RunHost) -> list[File]:
     Raises:
         ValueError: the control host has no key: the controllers of this run make it. Check mode makes none.
     """
-    if token_keys.is_missing(host, token_keys.COMMANDS) and not host.check_mode:
-        path = token_keys.control_path(host, token_keys.COMMANDS)
+    if jwt_keys.is_missing(host, jwt_keys.COMMANDS) and not host.check_mode:
+        path = jwt_keys.control_path(host, jwt_keys.COMMANDS)
         raise ValueError(f"slurm_rest: {path} is missing; run site.yml without --limit")
     unit = host.text(ROLE, "check.service.j2", program=PROGRAM, key=KEY, slurm_user=slurm_user(host))
     return [
@@ -194,7 +194,7 @@ def needs_rest(host: RunHost) -> bool:
 
 def removal(host: RunHost) -> RestRemoval:
     """What a host without slurmrestd loses. Daemons that check tokens keep key and plugin."""
-    needed = [*packages(host), *metrics.packages(host), *configured_plugins(host)]
+    needed = [*packages(host), *exporters.packages(host), *configured_plugins(host)]
     names = [name for name in all_packages(host) if name not in needed]
     return RestRemoval(
         services=["slurmrestd", CHECK],

@@ -11,9 +11,9 @@ from typing import Any
 
 from ...formats.characters import one_line
 from ..known import containers
-from ..known.paths import APPTAINER_SOURCE
-from ..known.role_files import plain_file
+from ..known.host_paths import APPTAINER_SOURCE
 from ..known.run_host import RunHost
+from ..known.shipped_files import plain_file
 
 LAST_USER_ID = 65534
 """Ids have 32 bits, each user has 65536 of them, and the last one means "no id"."""

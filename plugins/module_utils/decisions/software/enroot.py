@@ -12,9 +12,9 @@ from typing import Any
 
 from ...formats.characters import one_line
 from ...language.spelling import nearest
-from ..known.paths import ENROOT_EPILOG, ENROOT_PROLOG, SCRIPTS_DIR
-from ..known.role_files import plain_file, program, role_file
+from ..known.host_paths import ENROOT_EPILOG, ENROOT_PROLOG, SCRIPTS_DIR
 from ..known.run_host import RunHost
+from ..known.shipped_files import plain_file, program, role_file
 
 SETTINGS = (
     "ENROOT_ALLOW_HTTP",

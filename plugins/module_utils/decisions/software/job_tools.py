@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..known.paths import SCRIPTS_DIR
+from ..known.host_paths import SCRIPTS_DIR
 from ..known.program_files import library
-from ..known.role_files import plain_file, program, role_file
 from ..known.run_host import RunHost
+from ..known.shipped_files import plain_file, program, role_file
 
 PROGRAMS = {
     "/usr/local/bin/gpus": "programs.gpus",

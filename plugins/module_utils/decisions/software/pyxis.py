@@ -13,12 +13,12 @@ from typing import Any
 
 from ...configuration.spank import plugstack_lines
 from ...jobs.validation import container_jobs
-from ..known.cluster import profile, serving_controller
+from ..known.host_paths import JOB_DIR, PYXIS_DIR, PYXIS_PLUGIN
 from ..known.packages import MANAGED
-from ..known.paths import JOB_DIR, PYXIS_DIR, PYXIS_PLUGIN
 from ..known.platform import platform, slurm_release
-from ..known.role_files import plain_file
 from ..known.run_host import RunHost
+from ..known.shipped_files import plain_file
+from ..known.whole_cluster import profile, serving_controller
 
 OPTION = "--container-image"
 """The option of srun that the plugin adds."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...cluster.gpu_defaults import billing_weights
 from ...cluster.render import node_parameters
-from ..known.platforms import Release
+from ..known.platform_tables import Release
 from ..known.run_host import RunHost
 
 SET = "set"

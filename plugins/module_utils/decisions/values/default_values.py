@@ -12,9 +12,9 @@ from ...cluster.machine_types import gres_kinds
 from ...configuration.meaning import minutes_in
 from ...configuration.parameters import runs_all_scripts
 from ...language.hostlist import expand
-from ..known.cluster import scratch, state_directory
-from ..known.paths import MAIL_PROGRAM
-from . import metrics_endpoint, token_keys
+from ..known.host_paths import MAIL_PROGRAM
+from ..known.whole_cluster import scratch, state_directory
+from . import jwt_keys, slurmctld_metrics
 from .default_records import Condition, Follows, Target
 from .slurm_accounting import has_policy, preempts
 
@@ -35,15 +35,15 @@ DATABASE = Condition("`database`", lambda target: bool(target.host["slurm_databa
 POLICY = Condition("`database` and a policy", lambda target: target.holds(DATABASE) and has_policy(target.host))
 METRICS = Condition(
     "`monitoring`, Slurm 25.11 and later, with `PrivateData` 26.05 and later",
-    lambda target: metrics_endpoint.source_of(target.host, target.release) != "program",
+    lambda target: slurmctld_metrics.source_of(target.host, target.release) != "program",
 )
 METRICS_TOKENS = Condition(
     "`monitoring` and `PrivateData`, Slurm 26.05 and later",
-    lambda target: metrics_endpoint.source_of(target.host, target.release) == "pages with tokens",
+    lambda target: slurmctld_metrics.source_of(target.host, target.release) == "pages with tokens",
 )
 METRICS_PLUGIN = Condition(
     "`monitoring` and `PrivateData`, Slurm 26.05 and later, without AuthAltTypes",
-    lambda target: target.holds(METRICS_TOKENS) and not metrics_endpoint.has_other_tokens(target.host),
+    lambda target: target.holds(METRICS_TOKENS) and not slurmctld_metrics.has_other_tokens(target.host),
 )
 REST = Condition("`rest`", lambda target: bool(target.host["slurm_rest"]))
 PREEMPTION = Condition(
@@ -278,7 +278,7 @@ MAIL = Follows(
 MAIL_DOMAIN = Follows("`mail.domain`", mail_domain)
 KEPT_LIMITS = Follows("`MEMLOCK`; none with `PropagateResourceLimits`", kept_limits)
 VERSIONS_OF_IP = Follows("its options EnableIPv6 and DisableIPv4 in slurm.conf", versions_of_ip)
-JWT_KEY = f"jwt_key={token_keys.host_path(token_keys.COMMANDS)}"
+JWT_KEY = f"jwt_key={jwt_keys.host_path(jwt_keys.COMMANDS)}"
 TOKENS = Follows(
     f"`{JWT_KEY}`, and `max_token_lifespan` of `rest`",
     lambda target: f"{JWT_KEY},max_token_lifespan={target.host['slurm_rest']['max_token_lifespan']}",

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..known.cluster import SRUN_PORTS
-from ..known.paths import ENROOT_EPILOG, ENROOT_PROLOG, HEALTH_PROGRAM, LIB_DIR, LOG_DIR
-from ..known.platforms import NEWEST, RELEASES, Release
+from ..known.host_paths import ENROOT_EPILOG, ENROOT_PROLOG, HEALTH_PROGRAM, LIB_DIR, LOG_DIR
+from ..known.platform_tables import NEWEST, RELEASES, Release
 from ..known.run_host import RunHost
+from ..known.whole_cluster import SRUN_PORTS
 from . import default_values as when
-from . import metrics_endpoint
+from . import slurmctld_metrics
 from .default_records import ALWAYS, FIRST, LAST, OPTION, PARTITION, SET, Condition, Default, Follows, Target
 
 SLURM = "slurm.conf"
@@ -189,7 +189,7 @@ DEFAULTS: tuple[Default, ...] = (
     Default(
         SLURM,
         "MetricsAuthUsers",
-        metrics_endpoint.USER,
+        slurmctld_metrics.USER,
         "With `PrivateData`, slurmctld shows its metrics to the tokens of this user alone.",
         "src/slurmctld/http.c",
         when.METRICS_TOKENS,
@@ -197,7 +197,7 @@ DEFAULTS: tuple[Default, ...] = (
     Default(
         SLURM,
         "SlurmctldHttpAuthParameters",
-        f"jwt_key={metrics_endpoint.HTTP_KEY}",
+        f"jwt_key={slurmctld_metrics.HTTP_KEY}",
         "A key of its own: it opens slurmctld's pages, and nobody can speak to Slurm with it.",
         "src/plugins/auth/jwt/http_auth_jwt.c",
         when.METRICS_TOKENS,
@@ -205,7 +205,7 @@ DEFAULTS: tuple[Default, ...] = (
     Default(
         SLURM,
         "AuthAltParameters",
-        f"jwt_key={metrics_endpoint.HTTP_KEY}",
+        f"jwt_key={slurmctld_metrics.HTTP_KEY}",
         "slurmctld ends if the plugin finds no key for commands. Without AuthAltTypes no command can use it.",
         "src/plugins/auth/jwt/auth_jwt.c",
         when.METRICS_PLUGIN,

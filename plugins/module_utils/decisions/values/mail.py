@@ -9,11 +9,11 @@ import base64
 import re
 from typing import Any
 
-from ..known import secrets
-from ..known.cluster import serves, slurm_user
-from ..known.paths import KEPT_CONF, MAIL_PROGRAM
+from ..known import secret_sources
+from ..known.host_paths import KEPT_CONF, MAIL_PROGRAM
 from ..known.program_files import library
 from ..known.run_host import RunHost
+from ..known.whole_cluster import serves, slurm_user
 
 SETTINGS = "/etc/gpucluster-slurm/mail/msmtprc"
 PASSWORD = "/etc/gpucluster-slurm/mail/password"
@@ -68,9 +68,9 @@ def password(host: RunHost) -> dict[str, Any]:
     Raises:
         ValueError: the control host does not have it.
     """
-    content = secrets.secret(host, secrets.MAIL)
+    content = secret_sources.secret(host, secret_sources.MAIL)
     if content is None:
-        raise ValueError(f"slurm_mail: {secrets.path(host, secrets.MAIL)} is missing")
+        raise ValueError(f"slurm_mail: {secret_sources.path(host, secret_sources.MAIL)} is missing")
     secret = base64.b64encode(content).decode()
     return {"path": PASSWORD, "secret": secret, "owner": slurm_user(host), "mode": "0400", "loaded": False}
 

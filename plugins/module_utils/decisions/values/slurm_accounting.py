@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...jobs.validation import validation_jobs
-from ..known.cluster import profile
 from ..known.run_host import RunHost
+from ..known.whole_cluster import profile
 
 POLICY = ("slurm_accounting_limits", "slurm_accounting_qos", "slurm_accounting_accounts", "slurm_accounting_users")
 

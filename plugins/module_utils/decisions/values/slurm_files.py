@@ -13,7 +13,7 @@ from ...cluster.job_scripts import job_scripts
 from ...cluster.render import gres_lines
 from ...cluster.render import slurm_conf as parameter_lines
 from ...configuration.spank import plugstack_lines
-from ..known.paths import CONF_DIR, PYXIS_DIR, PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE, UPGRADE_DIR
+from ..known.host_paths import CONF_DIR, PYXIS_DIR, PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE, UPGRADE_DIR
 from ..known.run_host import RunHost
 from . import default_values, defaults, slurm_conf_values
 

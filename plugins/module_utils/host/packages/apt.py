@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ...facts import dpkg
-from . import apt_get, deb_files, release_directory
+from . import apt_get, deb_files, dpkg, release_directory
 from .package_files import PackageFile
 from .package_manager import PackageManager
 

@@ -14,8 +14,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ...configuration.release_order import PACKAGE_SOURCE
 from ...configuration.upgrade import parts
-from ...facts import dpkg
 from ..files import File, write
+from . import dpkg
 from .apt_lock import SECONDS, run_unlocked
 from .package_files import PackageError, PackageFile
 

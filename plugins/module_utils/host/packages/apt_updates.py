@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...facts import dpkg
+from . import dpkg
 
 if TYPE_CHECKING:
     from ...results.module_results import UpdateRecord, Updates

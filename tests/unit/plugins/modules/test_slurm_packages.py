@@ -11,9 +11,9 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import (
     deb_files,
+    dpkg,
     package_files,
 )
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_packages

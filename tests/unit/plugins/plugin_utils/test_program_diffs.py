@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import slurm_health
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import role_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import shipped_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.program_files import MODULES, library
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import rotation
@@ -136,7 +136,7 @@ def test_files_that_are_no_text_do_no_harm(tmp_path: Path, monkeypatch: pytest.M
 
 def test_rules_of_prometheus_are_own_files() -> None:
     (name, *_rest) = sorted(path.name for path in (ROOT / "roles/slurm_metrics/files/rules").iterdir())
-    text = f"{MARK}\n{role_files.role_file('slurm_metrics', f'rules/{name}')}"
+    text = f"{MARK}\n{shipped_files.role_file('slurm_metrics', f'rules/{name}')}"
     assert own_file(text) == f"roles/slurm_metrics/files/rules/{name}"
 
 

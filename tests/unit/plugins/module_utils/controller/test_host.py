@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import Answer
-from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import host as controller_host
+from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import controller_host as controller_host
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.configured_cluster import Host
 
 LDD = """\

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import KEPT_CONF
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.host_paths import KEPT_CONF
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import comparison
 from plain_host import PlainHost, cluster
 

@@ -13,7 +13,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import slurm_conf as lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration import parameters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import mariadb
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.cluster import SRUN_PORTS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.whole_cluster import SRUN_PORTS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import (
     defaults,
     generations,

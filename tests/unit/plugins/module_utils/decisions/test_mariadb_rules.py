@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import mariadb
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import MARIADB_SOCKET
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.host_paths import MARIADB_SOCKET
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values.default_values import buffer_pool_mib
 from plain_host import PlainHost, cluster
 

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import slurm_health
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import packages
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import registry, report, rest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import registry, report_server, rest
 from certificates import pair, write_pair
 from plain_host import GROUPS, PlainHost, cluster
 
@@ -66,7 +66,7 @@ ROLES: dict[str, dict[str, Any]] = {
     "slurmrestd": {"slurm_rest": {"host": "login", "max_token_lifespan": 3600}},
     "registry": {"registry_name": "login", "registry_port": 5000, "registry_ca": ""},
 }
-OBJECTIONS = {"slurm_report": report.objections, "slurmrestd": rest.objections, "registry": registry.objections}
+OBJECTIONS = {"slurm_report": report_server.objections, "slurmrestd": rest.objections, "registry": registry.objections}
 
 
 def server(role: str, directory: Path, **variables: Any) -> PlainHost:
@@ -124,7 +124,7 @@ def test_what_vault_has_encrypted_is_no_certificate(name: str, tmp_path: Path) -
     host = server("slurm_report", tmp_path)
     host.files = {**host.files, f"{tmp_path}/tls.crt": KEYS[name]}
     with pytest.raises(ValueError, match="slurm_report_certificate") as error:
-        report.front_files(host)
+        report_server.front_files(host)
     assert is_clean(str(error.value))
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import access, upkeep
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.cluster import with_leaving
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import access, unattended_changes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.unchanged_hosts import digest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.whole_cluster import with_leaving
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import remove_nodes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preparation
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import state_version
@@ -169,7 +169,7 @@ def apply(wanted: PlainHost, host: PlainHost) -> None:
         files={
             preparation.USERS_FILE: digests["users"],
             preparation.DIRECTORIES_FILE: digests["directories"],
-            **{path: digest(text) for path, text in upkeep.files(wanted).items()},
+            **{path: digest(text) for path, text in unattended_changes.files(wanted).items()},
             **access.wanted_files(wanted, access.text_digests(files)),
         },
     )

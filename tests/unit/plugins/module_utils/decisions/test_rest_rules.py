@@ -23,10 +23,10 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight, preparation, questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run.stages import STAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import (
-    metrics,
-    metrics_server,
+    exporters,
     nginx,
-    report,
+    prometheus,
+    report_server,
     rest,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import slurm_conf_values
@@ -298,15 +298,15 @@ def test_what_the_page_and_the_metrics_need_stays() -> None:
     page = {"host": "login", "readers": [], "password_file": "", "proxy": {}, "administrators": []}
     record = {rest.FRONT_CONF: "0" * 64, nginx.RECORD: "0" * 64}
     assert "nginx" not in rest.removal(hosts(None, slurm_report=page)["login"].say(files=record)).packages
-    assert "nginx" not in report.removal(hosts(REST)["login"].say(files=record)).packages
+    assert "nginx" not in report_server.removal(hosts(REST)["login"].say(files=record)).packages
     measured = hosts(None, slurm_monitoring=MONITORING, slurm_profile="strict")["head"]
     measured.say(slurm_version="26.05.3")
-    assert PLUGIN in metrics.packages(measured)
+    assert PLUGIN in exporters.packages(measured)
     assert PLUGIN not in rest.removal(measured).packages
     noted = {f"{INSTALLED}/{PLUGIN}": "0" * 64}
-    assert not metrics_server.loses_something(hosts(REST)["head"].say(files=noted))
+    assert not prometheus.loses_something(hosts(REST)["head"].say(files=noted))
 
 
 def test_daemons_of_the_host_are_measured() -> None:
-    found = metrics.measured_cluster(hosts(REST, slurm_monitoring=MONITORING)["head"])
-    assert [*metrics.daemons(found, "login")][-5:-2] == ["nginx", "slurmrestd", "slurm-rest-auth"]
+    found = exporters.measured_cluster(hosts(REST, slurm_monitoring=MONITORING)["head"])
+    assert [*exporters.daemons(found, "login")][-5:-2] == ["nginx", "slurmrestd", "slurm-rest-auth"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import KEPT_CONF
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.host_paths import KEPT_CONF
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import stages
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import slurm_accounting
 from plain_host import PlainHost, cluster

@@ -12,15 +12,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import (
     container_parts,
     platform,
-    platforms,
+    platform_tables,
     state_directory,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.host_paths import (
     KEPT_CONF,
     KEPT_LIST,
     MAIL_PROGRAM,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import mail, node_files, slurm_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import mail, own_node_files, slurm_files
 from plain_host import GROUPS, PlainHost, cluster
 
 SECRETS = "/cluster/secrets/x"
@@ -308,10 +308,10 @@ def test_own_files_of_a_node_are_compared_with_those_that_it_will_fetch() -> Non
         __slurmctld_own={"files": {"cgroup.conf": "ConstrainCores=yes\n"}, "directory": "/etc/slurm"},
         __slurmctld_of_cluster={"results": [{"failed": True}, {"files": {}, "version": "24.11.5"}]},
     )
-    assert node_files.are_in_play(host)
-    assert node_files.to_fetch(host) == {}
-    assert "cgroup.conf" in node_files.to_fetch(host.set(ansible_run_tags=["all"]))
-    (objection,) = node_files.objections(host.set(__slurmctld_fetched={"cgroup.conf": "ConstrainCores=no\n"}))
+    assert own_node_files.are_in_play(host)
+    assert own_node_files.to_fetch(host) == {}
+    assert "cgroup.conf" in own_node_files.to_fetch(host.set(ansible_run_tags=["all"]))
+    (objection,) = own_node_files.objections(host.set(__slurmctld_fetched={"cgroup.conf": "ConstrainCores=no\n"}))
     assert "Nothing was changed on n1." in objection
 
 
@@ -319,9 +319,9 @@ def test_nodes_without_own_files_need_no_comparison() -> None:
     hosts = cluster()
     for host in hosts.values():
         host.set(__slurmctld_own={"files": {}})
-    assert not node_files.are_in_play(hosts["n1"])
+    assert not own_node_files.are_in_play(hosts["n1"])
     hosts["n2"].set(__slurmctld_own={"msg": "no answer"})
-    assert node_files.are_in_play(hosts["n1"])
+    assert own_node_files.are_in_play(hosts["n1"])
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_a_plugin_of_slurm_conf_comes_to_all_hosts_whose_daemons_load_it(
     hosts = cluster(slurm_conf=conf)
     assert [platform.configured_plugins(hosts[name]) for name in ("head", "n1", "login")] == [head, node, []]
     assert slurmctld.coming_plugins(hosts["head"]) == [
-        plugin for name in head for plugin in platforms.PLUGINS_OF_PACKAGES[name]
+        plugin for name in head for plugin in platform_tables.PLUGINS_OF_PACKAGES[name]
     ]
     assert platform.configured_plugins(hosts["head"].extended(slurm_packages={"files": []})) == []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurmd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.paths import KEPT_SLURMD
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.host_paths import KEPT_SLURMD
 from plain_host import PlainHost, cluster
 from standing_hosts import GRES
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import nfs_server, storage
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.cluster import all_storage_plans
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.whole_cluster import all_storage_plans
 from plain_host import PlainHost, cluster
 
 SCRATCH = {"path": "/data", "type": "lustre", "source": "mds@tcp:/data", "hosts": "compute"}

@@ -14,7 +14,7 @@ from functools import partial
 import hard_values
 import pytest
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import mariadb_values, other, systemd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.formats import file_values, mariadb_values, systemd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.directory_purposes import directory_for
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.written import FORMATS, password_errors, written
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import file_checks
@@ -44,7 +44,7 @@ def test_mariadb_reads_what_was_written(tmp_path_factory: pytest.TempPathFactory
 @given(values=st.lists(hard_values.texts, min_size=1, max_size=20))
 def test_modprobe_reads_what_was_written(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
     path = tmp_path_factory.getbasetemp() / "modprobe.conf"
-    found = hard_values.written(other.module_options, values)
+    found = hard_values.written(file_values.module_options, values)
     path.write_text("".join(f"options o{i} x {text}y\n" for i, (_value, text) in enumerate(found)))
     said = subprocess.run(["modprobe", "--showconfig", "--dirname=/nowhere", f"--config={path}"], capture_output=True)
     shown = [line for line in said.stdout.decode().split("\n") if line.startswith("options o")]
@@ -54,7 +54,7 @@ def test_modprobe_reads_what_was_written(tmp_path_factory: pytest.TempPathFactor
 @given(value=hard_values.texts)
 def test_the_registry_reads_yaml(value: str) -> None:
     """docker-registry reads each variable as YAML, after systemd (test_formats.py of the scenarios)."""
-    for _value, text in hard_values.written(other.registry_variable, [value] if value.isprintable() else []):
+    for _value, text in hard_values.written(file_values.registry_variable, [value] if value.isprintable() else []):
         inner = json.dumps(value, ensure_ascii=False)
         assert text == systemd.environment_value(inner)
         assert yaml.safe_load(inner) == value

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.role_files import COLLECTION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.shipped_files import COLLECTION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import image_build
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import image_scan
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs import scan_image

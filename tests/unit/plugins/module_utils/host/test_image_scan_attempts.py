@@ -12,12 +12,12 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import munge
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import (
     backup,
-    metrics_server,
+    prometheus,
     registry,
-    report,
+    report_server,
     rest,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import mail, token_keys
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import jwt_keys, mail
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import image_scan
 from certificates import pair
 
@@ -30,10 +30,10 @@ WORD = b"wJ8ZkXqv3bM1"
 OWN = [
     *(munge.KEY, f"{munge.KEY}.next", f"{munge.KEY}.previous"),
     *(f"{backup.DIRECTORY}/password", f"{backup.DIRECTORY}/control.tar", backup.ENVIRONMENT, mail.PASSWORD),
-    *(metrics_server.RECEIVERS, metrics_server.TOKEN),
-    *(f"{directory}/tls.key" for directory in (report.ACCESS, rest.DIRECTORY, registry.CONF_DIR)),
-    *(f"{report.ACCESS}/users", f"{report.ACCESS}/administrators", f"{registry.CONF_DIR}/upstream.env"),
-    *map(token_keys.host_path, (token_keys.COMMANDS, "slurmctld_http.key")),
+    *(prometheus.RECEIVERS, prometheus.TOKEN),
+    *(f"{directory}/tls.key" for directory in (report_server.ACCESS, rest.DIRECTORY, registry.CONF_DIR)),
+    *(f"{report_server.ACCESS}/users", f"{report_server.ACCESS}/administrators", f"{registry.CONF_DIR}/upstream.env"),
+    *map(jwt_keys.host_path, (jwt_keys.COMMANDS, "slurmctld_http.key")),
 ]
 """All files with secrets that roles write, with anything in them."""
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import (
     apt_get,
+    dpkg,
     package_files,
 )
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import dpkg
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import apt_updates
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import apt_updates, dpkg
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages.apt_updates import (
     Archive,
     Archives,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ...cluster import programs
 from ...cluster.named_files import content_error
-from .paths import HEALTH_PROGRAM
+from .host_paths import HEALTH_PROGRAM
 from .run_host import RunHost
 
 

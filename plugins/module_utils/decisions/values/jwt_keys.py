@@ -12,22 +12,22 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from ..known import secrets
-from ..known.cluster import slurm_user
+from ..known import secret_sources
 from ..known.run_host import RunHost
+from ..known.whole_cluster import slurm_user
 
-PAGES = secrets.PAGES
-COMMANDS = secrets.COMMANDS
+PAGES = secret_sources.PAGES
+COMMANDS = secret_sources.COMMANDS
 
 
 def control_path(host: RunHost, key: str) -> str:
     """The file on the control host that has a key, without a command for secrets."""
-    return secrets.path(host, key)
+    return secret_sources.path(host, key)
 
 
 def is_missing(host: RunHost, key: str) -> bool:
     """Whether a task has to write the key on the control host."""
-    return not secrets.is_known(host, key)
+    return not secret_sources.is_known(host, key)
 
 
 def wanted_files(host: RunHost, key: str) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def host_path(key: str) -> str:
 
 def file(host: RunHost, key: str, owner: str) -> dict[str, Any]:
     """A key for slurm_service; an empty one until the run has made it on the control host."""
-    secret = base64.b64encode(secrets.secret(host, key) or b"").decode()
+    secret = base64.b64encode(secret_sources.secret(host, key) or b"").decode()
     return {"path": host_path(key), "secret": secret, "owner": owner, "mode": "0400"}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.scripts import site_scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.own_scripts import site_scripts
 from plain_host import PlainHost, cluster
 
 CHECK = "#!/bin/sh\n"

@@ -21,16 +21,16 @@ from typing import Any
 from ...configuration.ports import ALERTMANAGER, NODE_EXPORTER, PROMETHEUS
 from ...formats.package_names import INSTALLED
 from ...host.program_library import LIBRARY
-from ..known import secrets
-from ..known.cluster import SLURMCTLD_PORT, is_controller
+from ..known import secret_sources
 from ..known.daemon_records import options_digest
 from ..known.packages import MANAGED
 from ..known.platform import configured_plugins
-from ..known.role_files import ROLES, role_file
 from ..known.run_host import RunHost
-from ..values import metrics_endpoint
-from . import alertmanager, metrics, rest
-from .metrics import (
+from ..known.shipped_files import ROLES, role_file
+from ..known.whole_cluster import SLURMCTLD_PORT, is_controller
+from ..values import slurmctld_metrics
+from . import alertmanager, exporters, rest
+from .exporters import (
     EXPORTER,
     EXPORTER_SETTINGS,
     LINES_TIMER,
@@ -69,7 +69,7 @@ DROP_INS = {
 """The settings of the distribution's services."""
 
 TOKENS = Timer("slurm-metrics-token", "A token with which Prometheus reads the metrics of slurmctld", "hourly", 0, 60)
-TIMERS: Mapping[str, Timer] = {**metrics.TIMERS, TOKEN_TIMER: TOKENS}
+TIMERS: Mapping[str, Timer] = {**exporters.TIMERS, TOKEN_TIMER: TOKENS}
 RECORDS = (EXPORTER, *TIMERS, SERVER, ALERTS)
 
 RULES = ("names.yml", "gpus.yml", "alerts.yml")
@@ -116,7 +116,7 @@ def service(host: RunHost, service: str) -> MetricsService:
         ValueError: the control host lacks the key of the tokens.
     """
     if service == TOKEN_TIMER:
-        metrics_endpoint.require_key(host)
+        slurmctld_metrics.require_key(host)
     cluster = measured_cluster(host)
     timer = service.removesuffix(".timer")
     proved = service in TIMERS and service != LINES_TIMER
@@ -143,7 +143,7 @@ def token_files(host: RunHost, _cluster: MeasuredCluster) -> list[dict[str, Any]
     return [
         *timer_files(host, TOKEN_TIMER, TOKENS),
         *program_files(TOKENS.program),
-        *(file | {"loaded": False} for file in metrics_endpoint.key_files(host)),
+        *(file | {"loaded": False} for file in slurmctld_metrics.key_files(host)),
     ]
 
 
@@ -248,7 +248,7 @@ def server_digest(host: RunHost, cluster: MeasuredCluster) -> str:
 
     A password of a receiver is short: without a salt, the checksum on the host would help to guess it.
     """
-    salt = hashlib.sha256(secrets.secret(host, secrets.MUNGE) or b"").hexdigest()
+    salt = hashlib.sha256(secret_sources.secret(host, secret_sources.MUNGE) or b"").hexdigest()
     files = [server_files(host, cluster, name) for name in server_names(cluster)]
     return options_digest([salt, files])
 
@@ -285,7 +285,7 @@ def hosts_with_work(host: RunHost, facts: Mapping[str, Mapping[str, Any]]) -> li
         for name, found in facts.items()
         if name in prepared or any(found["made"].get(record) != wanted[name] for record in names(cluster, name))
     }
-    if cluster.server in facts and metrics_endpoint.known_release(host):
+    if cluster.server in facts and slurmctld_metrics.known_release(host):
         own = server_digest(host.of(cluster.server), cluster)
         made = facts[cluster.server]["made"]
         changed |= {cluster.server} if any(made.get(name) != own for name in server_names(cluster)) else set()
@@ -301,7 +301,7 @@ def has_other_options(host: RunHost) -> bool:
     if cluster is None or lost_of(host, cluster):
         return bool(lost_of(host, cluster))
     wanted = dict.fromkeys(names(cluster, host.name), digests(cluster, [host.name])[host.name])
-    if host.name == cluster.server and metrics_endpoint.known_release(host):
+    if host.name == cluster.server and slurmctld_metrics.known_release(host):
         wanted |= dict.fromkeys(server_names(cluster), server_digest(host, cluster))
     return any(made.get(name, digest) != digest for name, digest in wanted.items())
 
@@ -370,8 +370,8 @@ def removal(host: RunHost) -> Removal:
     programs = [name for name in dict.fromkeys(timer.program for timer in TIMERS.values()) if name not in kept]
     secrets = [TOKEN] if TOKEN_TIMER in timers else []
     written = [path for name in timers for path in WRITTEN.get(name, ())]
-    if not metrics_endpoint.has_key(host) and not is_controller(host):
-        secrets.append(metrics_endpoint.HTTP_KEY)
+    if not slurmctld_metrics.has_key(host) and not is_controller(host):
+        secrets.append(slurmctld_metrics.HTTP_KEY)
     return Removal(
         services=timers,
         packages=ended,
@@ -425,6 +425,6 @@ def control_folders(host: RunHost) -> list[str]:
 
 def needs_control_files(host: RunHost) -> bool:
     """Whether one of them is missing or different."""
-    if host["slurm_monitoring"].get("targets_only") and not metrics_endpoint.known_release(host):
+    if host["slurm_monitoring"].get("targets_only") and not slurmctld_metrics.known_release(host):
         return False
     return any(host.content(file["path"]) != file["content"].encode() for file in control_files(host))

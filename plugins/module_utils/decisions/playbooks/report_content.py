@@ -16,13 +16,13 @@ from typing import Any
 
 from ...language.hostlist import fold
 from ..daemons import host_packages, slurmctld
-from ..host import kernel, updates, upkeep
+from ..host import kernel, unattended_changes, updates
 from ..known import program_files
-from ..known.cluster import backup_hosts, serving_controller
 from ..known.run_host import RunHost
 from ..known.unchanged_hosts import digest
+from ..known.whole_cluster import backup_hosts, serving_controller
 from ..run import comparison, preparation, stages
-from ..servers import report
+from ..servers import report_server
 from . import accept
 
 Row = dict[str, Any]
@@ -120,14 +120,14 @@ def _files(host: RunHost) -> Iterator[tuple[str, str]]:
         yield "files", f"{path} is missing" if found == "missing" else f"{path} has another owner or mode: {found}"
     if preparation.wants_hosts(host):
         yield "files", "the cluster's part of /etc/hosts is different"
-    for path, text in upkeep.files(host).items():
+    for path, text in unattended_changes.files(host).items():
         if facts["files"].get(path) != digest(text):
             yield "files", f"{path} is missing or different"
     if stages.needs_storage(host) or stages.needs_file_server(host):
         yield "files", "mounts, homes or exports are not those of the cluster file"
     if stages.needs_firewall_rules(host):
         yield "services", "the rules of the firewall are not those of the cluster file"
-    if report.loses_something(host):
+    if report_server.loses_something(host):
         yield "services", "the page about the cluster is still there, and the cluster file has it elsewhere"
 
 
@@ -282,7 +282,7 @@ def pages_program(_host: RunHost) -> str:
 
 def settings(host: RunHost) -> str:
     """Its settings, as an argument."""
-    return json.dumps(report.settings(host, serving(host)))
+    return json.dumps(report_server.settings(host, serving(host)))
 
 
 def collected(host: RunHost, made: str) -> str:
@@ -298,7 +298,7 @@ def collected(host: RunHost, made: str) -> str:
         return str(result["stdout"])
     reason = str(result.get("stderr") or result.get("msg") or "it was not reached").strip().split("\n")[-1][:300]
     why = f"{serving(host)}: {reason}"
-    parts = (*OF_SLURM, *(["alerts"] if report.prometheus_url(host) else []))
+    parts = (*OF_SLURM, *(["alerts"] if report_server.prometheus_url(host) else []))
     return json.dumps({"version": 1, "made": made, "missing": [{"part": part, "why": why} for part in parts]})
 
 
@@ -312,7 +312,7 @@ OF_SLURM = (
 def is_left(host: RunHost) -> bool:
     """Whether the host of the key gets what was found. Before site.yml has run, it has no place for it."""
     name = (host["slurm_report"] or {}).get("host", "")
-    return name in comparison.all_answers(host) and report.SETTINGS in host.of(name).facts["files"]
+    return name in comparison.all_answers(host) and report_server.SETTINGS in host.of(name).facts["files"]
 
 
 def result(host: RunHost, hosts: Mapping[str, Any]) -> Row:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurmdbd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import munge
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import secrets
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import secret_sources
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import restore
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight, secret_checks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import backup, rest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import token_keys
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import jwt_keys
 from plain_host import PlainHost, cluster
 
 COMMAND = ["pass", "show", "{cluster}/{secret}"]
@@ -53,25 +53,25 @@ def head(printed: dict[str, bytes], files: dict[str, bytes] | None = None, **var
 
 def test_without_a_command_secrets_are_files() -> None:
     host = cluster({"/cluster/secrets/x/munge.key": b"k", "/other": b"p"})["head"]
-    assert not secrets.comes_from_command(host)
-    assert secrets.secret(host, "munge.key") == b"k"
-    assert secrets.secret(host, "slurmdbd_storage_pass") is None
-    assert secrets.secret(host.set(slurmdbd_storage_pass_file="/other"), "slurmdbd_storage_pass") == b"p"
+    assert not secret_sources.comes_from_command(host)
+    assert secret_sources.secret(host, "munge.key") == b"k"
+    assert secret_sources.secret(host, "slurmdbd_storage_pass") is None
+    assert secret_sources.secret(host.set(slurmdbd_storage_pass_file="/other"), "slurmdbd_storage_pass") == b"p"
     with pytest.raises(ValueError, match="backup_password_file: /cluster/secrets/x/backup_password is missing"):
-        secrets.required(host, "backup_password", "backup_password_file")
-    assert secrets.required(host.set(ansible_check_mode=True), "backup_password", "x") == b""
+        secret_sources.required(host, "backup_password", "backup_password_file")
+    assert secret_sources.required(host.set(ansible_check_mode=True), "backup_password", "x") == b""
 
 
 def test_the_command_has_the_names_of_cluster_and_secret() -> None:
     host = head({}, slurm_secrets_command=["vault", "kv", "get", "-field={secret}", "kv/{cluster}", "{{other}}"])
-    assert secrets.command(host, "munge.key") == ["vault", "kv", "get", "-field=munge.key", "kv/x", "{{other}}"]
+    assert secret_sources.command(host, "munge.key") == ["vault", "kv", "get", "-field=munge.key", "kv/x", "{{other}}"]
 
 
 @pytest.mark.parametrize(
     "printed", [KEY, base64.b64encode(KEY), base64.encodebytes(KEY), base64.b64encode(KEY) + b"\r\n"]
 )
 def test_a_key_is_raw_or_in_base64(printed: bytes) -> None:
-    assert secrets.secret(head({"x/munge.key": printed}), "munge.key") == KEY
+    assert secret_sources.secret(head({"x/munge.key": printed}), "munge.key") == KEY
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_key_is_raw_or_in_base64(printed: bytes) -> None:
 )
 def test_something_else_is_no_key(printed: bytes, error: str) -> None:
     with pytest.raises(ValueError, match=r"^pass show x/munge\.key: ") as found:
-        secrets.secret(head({"x/munge.key": printed}), "munge.key")
+        secret_sources.secret(head({"x/munge.key": printed}), "munge.key")
     assert str(found.value) == f"pass show x/munge.key: {error}"
 
 
@@ -94,19 +94,19 @@ def test_a_password_is_text_even_if_it_could_be_base64() -> None:
 
 
 def test_with_a_command_no_task_makes_a_secret_and_no_file_is_read() -> None:
-    files = {f"/cluster/secrets/x/{name}": b"old" for name in secrets.SECRETS}
+    files = {f"/cluster/secrets/x/{name}": b"old" for name in secret_sources.SECRETS}
     host = head(GIVEN, files, **EVERYTHING)
     for given in (host, head({}, **EVERYTHING)):
         assert not munge.lacks_key(given)
         assert not slurmdbd.lacks_password(given)
         assert not backup.lacks_password(given)
-        assert not token_keys.is_missing(given, token_keys.COMMANDS)
+        assert not jwt_keys.is_missing(given, jwt_keys.COMMANDS)
         assert restore.reading_objection(given) == ""
         assert given.asked == []
     assert munge.key_files(host)[0]["secret"] == base64.b64encode(KEY).decode()
     assert base64.b64decode(backup.password(host)) == b"other\n"
     assert rest.key_files(host)[0]["secret"] == base64.b64encode(KEY[:64]).decode()
-    assert secrets.secret(host, "mail_password") == b"third\n"
+    assert secret_sources.secret(host, "mail_password") == b"third\n"
 
 
 def test_the_backup_has_no_secrets_of_a_command(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_variables_of_restic_are_asked_for_where_the_target_is_a_service() -> No
         ({"slurm_database": ""}, ["munge.key"]),
         ({"slurm_image": "build"}, []),
         ({"slurm_backup": {"target": "/srv"}}, ["munge.key", "slurmdbd_storage_pass", "backup_password"]),
-        (EVERYTHING, list(secrets.SECRETS)),
+        (EVERYTHING, list(secret_sources.SECRETS)),
     ],
 )
 def test_what_a_cluster_needs(variables: dict[str, Any], names: list[str]) -> None:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ..known.cluster import is_controller, serving_controller, slurm_user
 from ..known.platform import slurm_release
-from ..known.platforms import NEWEST, RELEASES
+from ..known.platform_tables import NEWEST, RELEASES
 from ..known.run_host import RunHost
-from . import token_keys
+from ..known.whole_cluster import is_controller, serving_controller, slurm_user
+from . import jwt_keys
 
 Source = Literal["program", "pages", "pages with tokens"]
 
-HTTP_KEY = token_keys.host_path(token_keys.PAGES)
+HTTP_KEY = jwt_keys.host_path(jwt_keys.PAGES)
 """The key of the tokens for slurmctld's pages, on the controllers and on the host of Prometheus."""
 
 USER = "prometheus"
@@ -73,13 +73,13 @@ def key_files(host: RunHost) -> list[dict[str, Any]]:
     """The key on a host that has it, for slurm_service; an empty one until the run has made it on the control host."""
     if not has_key(host):
         return []
-    return [token_keys.file(host, token_keys.PAGES, slurm_user(host))]
+    return [jwt_keys.file(host, jwt_keys.PAGES, slurm_user(host))]
 
 
 def require_key(host: RunHost) -> None:
     """Raise ValueError if the control host has no key: the controllers of this run make it. Check mode makes none."""
-    if token_keys.is_missing(host, token_keys.PAGES) and not host.check_mode:
-        path = token_keys.control_path(host, token_keys.PAGES)
+    if jwt_keys.is_missing(host, jwt_keys.PAGES) and not host.check_mode:
+        path = jwt_keys.control_path(host, jwt_keys.PAGES)
         raise ValueError(f"slurm_monitoring: {path} is missing; run site.yml without --limit")
 
 

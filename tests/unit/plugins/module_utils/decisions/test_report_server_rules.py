@@ -20,7 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known i
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.packages import MANAGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight, preparation
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run.stages import STAGES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import nginx, report
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import nginx, report_server
 from certificates import pair, write_pair
 from plain_host import GROUPS, ROLES, PlainHost, cluster
 
@@ -59,28 +59,28 @@ def test_the_variables_of_the_role_are_checked() -> None:
 
 def test_the_host_has_the_commands_of_slurm() -> None:
     key = {**PLAIN, "host": "n1"}
-    (objection,) = report.objections(hosts(key, slurm_report_tls=False)["n1"])
+    (objection,) = report_server.objections(hosts(key, slurm_report_tls=False)["n1"])
     assert objection.startswith("slurm_report.host: found n1, allowed: a controller or a login host")
-    assert report.objections(hosts({**PLAIN, "host": "head"}, slurm_report_tls=False)["head"]) == []
+    assert report_server.objections(hosts({**PLAIN, "host": "head"}, slurm_report_tls=False)["head"]) == []
 
 
 def test_a_page_with_tls_needs_its_files(tmp_path: Path) -> None:
-    assert [text.partition(", ")[0] for text in report.objections(login())] == [
+    assert [text.partition(", ")[0] for text in report_server.objections(login())] == [
         "slurm_report_certificate: found /tls.crt",
         "slurm_report_key: found /tls.key",
     ]
     for off in (False, "false", "no"):
-        assert report.objections(login(slurm_report_tls=off)) == []
+        assert report_server.objections(login(slurm_report_tls=off)) == []
     write_pair(tmp_path, 0o640)
     own: dict[str, Any] = {
         "slurm_report_certificate": str(tmp_path / "tls.crt"),
         "slurm_report_key": str(tmp_path / "tls.key"),
     }
-    assert report.objections(login(**own)) == [
+    assert report_server.objections(login(**own)) == [
         f"slurm_report_key: found {tmp_path}/tls.key with mode 640, allowed: 600 or 400"
     ]
     (tmp_path / "tls.key").chmod(0o600)
-    assert report.objections(login(**own)) == []
+    assert report_server.objections(login(**own)) == []
 
 
 def with_users(tmp_path: Path, text: str, mode: int = 0o600, key: dict[str, Any] = USERS) -> list[str]:
@@ -95,7 +95,7 @@ def with_users(tmp_path: Path, text: str, mode: int = 0o600, key: dict[str, Any]
         slurm_report_certificate=str(tmp_path / "tls.crt"),
         slurm_report_key=str(tmp_path / "tls.key"),
     )
-    return report.objections(found["login"])
+    return report_server.objections(found["login"])
 
 
 @pytest.mark.parametrize("hashed", ["$apr1$s$h", "$2y$05$h", "$5$s$h", "$6$s$h", "$y$j9T$h", "{SHA}h=", "{SSHA}h="])
@@ -124,7 +124,7 @@ def test_administrators_are_users(tmp_path: Path) -> None:
 
 
 def test_passwords_need_tls() -> None:
-    (objection,) = report.objections(login(USERS, slurm_report_tls=False))
+    (objection,) = report_server.objections(login(USERS, slurm_report_tls=False))
     assert objection.startswith("slurm_report.password_file: without slurm_report_tls everybody on the network")
 
 
@@ -132,7 +132,7 @@ def test_passwords_need_tls() -> None:
 
 
 def test_the_timer_has_the_program_and_the_words_of_doctor() -> None:
-    found = {file["path"]: file for file in report.files(login())}
+    found = {file["path"]: file for file in report_server.files(login())}
     assert {
         "/etc/systemd/system/slurm-report.timer",
         "/etc/systemd/system/slurm-report.service",
@@ -147,7 +147,7 @@ def test_the_timer_has_the_program_and_the_words_of_doctor() -> None:
 @pytest.mark.once
 def test_the_program_runs(tmp_path: Path) -> None:
     """With the files that the timer has, its templates as well."""
-    files = program_files.library(report.LIBRARY, {report.PROGRAM: "programs.slurm_report"})
+    files = program_files.library(report_server.LIBRARY, {report_server.PROGRAM: "programs.slurm_report"})
     for file in files:
         path = Path(f"{tmp_path}{file['path']}")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def test_the_program_runs(tmp_path: Path) -> None:
     kinds = {Path(file["path"]).suffix for file in files if "/report_pages/" in file["path"]}
     assert kinds == {".py", ".j2", ".js", ".css"}
     (tmp_path / "data").write_text('{"version": 1, "made": "2026-11-27T10:00:00+01:00"}')
-    command = [sys.executable, "-I", f"{tmp_path}{report.PROGRAM}", "pages", "--output", str(tmp_path), "--data"]
+    command = [sys.executable, "-I", f"{tmp_path}{report_server.PROGRAM}", "pages", "--output", str(tmp_path), "--data"]
     subprocess.run([*command, str(tmp_path / "data")], check=True)
     assert "<html" in (tmp_path / "index.html").read_text()
     done = subprocess.run([*command, "/missing"], capture_output=True, text=True, check=False)
@@ -166,8 +166,8 @@ def test_the_program_runs(tmp_path: Path) -> None:
 
 
 def test_check_mode_has_nothing_to_compare_without_nginx() -> None:
-    assert report.lacks_package(login())
-    assert not report.lacks_package(login().say(packages={"nginx": "1", "python3-jinja2": "3"}))
+    assert report_server.lacks_package(login())
+    assert not report_server.lacks_package(login().say(packages={"nginx": "1", "python3-jinja2": "3"}))
 
 
 def test_the_host_gets_the_packages() -> None:
@@ -189,7 +189,7 @@ def decoded(files: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def test_passwords_are_secrets_of_nginx() -> None:
-    files = report.front_files(login(USERS))
+    files = report_server.front_files(login(USERS))
     assert decoded(files) == {
         "users": "alice:$apr1$salt$hash\nbob:$2y$05$hash\n",
         "administrators": "alice:$apr1$salt$hash\n",
@@ -198,20 +198,20 @@ def test_passwords_are_secrets_of_nginx() -> None:
     for file in files:
         if file["path"].endswith(("users", "administrators")):
             assert (file["owner"], file["mode"]) == ("www-data", "0400")
-    assert report.absent_front_files(login(USERS)) == ["/etc/nginx/sites-enabled/default"]
-    assert report.absent_front_files(login(PROXY))[1:] == [
+    assert report_server.absent_front_files(login(USERS)) == ["/etc/nginx/sites-enabled/default"]
+    assert report_server.absent_front_files(login(PROXY))[1:] == [
         "/etc/gpucluster-slurm/report/users",
         "/etc/gpucluster-slurm/report/administrators",
     ]
 
 
 def test_the_configuration_is_the_last_file_since_it_names_the_others() -> None:
-    assert report.front_files(login(USERS))[-1]["path"] == report.FRONT_CONF
+    assert report_server.front_files(login(USERS))[-1]["path"] == report_server.FRONT_CONF
 
 
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ValueError, match=r"slurm_report_certificate: /tls\.crt is missing"):
-        report.front_files(login(files={}))
+        report_server.front_files(login(files={}))
 
 
 def rendered(key: dict[str, Any], tls: bool = True) -> str:
@@ -222,10 +222,10 @@ def rendered(key: dict[str, Any], tls: bool = True) -> str:
     )
     environment.filters["to_json"] = json.dumps
     return environment.get_template("front.conf.j2").render(
-        access=asdict(report.access(login(key))),
+        access=asdict(report_server.access(login(key))),
         cluster="x",
-        directory=report.ACCESS,
-        pages=report.PAGES,
+        directory=report_server.ACCESS,
+        pages=report_server.PAGES,
         server="    listen 443 ssl;\n" if tls else "    listen 443;\n",
     )
 
@@ -284,10 +284,10 @@ def test_only_hosts_with_something_of_the_key_have_work() -> None:
     found = hosts(PLAIN)
     assert {name for name, host in found.items() if STAGES["report"](host)} == {"login"}
     left = hosts(None)
-    left["n1"].say(files={report.SETTINGS: "0" * 64})
+    left["n1"].say(files={report_server.SETTINGS: "0" * 64})
     assert {name for name, host in left.items() if STAGES["report"](host)} == {"n1"}
-    assert report.loses_something(left["n1"])
-    assert not report.loses_something(hosts(PLAIN)["login"].say(files={report.SETTINGS: "0" * 64}))
+    assert report_server.loses_something(left["n1"])
+    assert not report_server.loses_something(hosts(PLAIN)["login"].say(files={report_server.SETTINGS: "0" * 64}))
 
 
 def test_nginx_goes_if_the_key_has_brought_it() -> None:
@@ -297,14 +297,14 @@ def test_nginx_goes_if_the_key_has_brought_it() -> None:
     ]
     assert nginx.package_records(login().say(packages={"nginx": "1"})) == []
     assert nginx.package_records(login(slurm_registry="login")) == []
-    own = hosts(None)["login"].say(files={report.FRONT_CONF: "0" * 64})
+    own = hosts(None)["login"].say(files={report_server.FRONT_CONF: "0" * 64})
     assert nginx.stays(own)
-    assert report.removal(own).packages == []
+    assert report_server.removal(own).packages == []
     brought = hosts(None)["login"].say(files={nginx.RECORD: "0" * 64})
-    assert report.removal(brought).packages == ["nginx"]
+    assert report_server.removal(brought).packages == ["nginx"]
     needed = hosts(None, slurm_registry="login")["login"].say(files={nginx.RECORD: "0" * 64})
-    assert report.removal(needed).packages == []
-    assert nginx.RECORD in report.removal(needed).secrets
+    assert report_server.removal(needed).packages == []
+    assert nginx.RECORD in report_server.removal(needed).secrets
 
 
 # -- a proxy that is trusted by its address ----------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def proxy_errors(address: str, host: str = "login", **variables: Any) -> str:
     """What preflight says of a proxy with this address."""
     key = {**PROXY, "host": host, "proxy": {"address": address, "header": "X-Remote-User"}}
     given = {"slurm_addresses": ADDRESSES, "slurm_report_tls": False, **variables}
-    return "\n".join(report.objections(hosts(key, **given)[host]))
+    return "\n".join(report_server.objections(hosts(key, **given)[host]))
 
 
 @pytest.mark.parametrize("host", ["login", "head"])
@@ -349,9 +349,9 @@ def test_another_host_is_trusted(address: str, host: str) -> None:
 
 def test_the_address_to_which_the_control_host_connects_is_one_of_the_host() -> None:
     found = hosts({**PROXY, "proxy": {"address": "192.0.2.9", "header": "X-Remote-User"}}, slurm_report_tls=False)
-    assert report.objections(found["login"]) == []
+    assert report_server.objections(found["login"]) == []
     found["n2"].set(ansible_host="192.0.2.9")
-    assert "n2" in "\n".join(report.objections(found["login"]))
+    assert "n2" in "\n".join(report_server.objections(found["login"]))
 
 
 def test_a_controller_with_users_is_a_host_of_users() -> None:
@@ -361,4 +361,4 @@ def test_a_controller_with_users_is_a_host_of_users() -> None:
         found = cluster(
             FILES, groups=groups, slurm_report=key, slurm_report_tls=False, slurm_addresses=ADDRESSES, **TLS
         )
-        assert "slurm_report.proxy.address" in "\n".join(report.objections(found["head"]))
+        assert "slurm_report.proxy.address" in "\n".join(report_server.objections(found["head"]))

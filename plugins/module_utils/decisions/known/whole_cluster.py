@@ -14,8 +14,8 @@ from ...client.environment import ENVIRONMENT, KEPT
 from ...cluster.keys import SERVERS, ClusterKey, hosts_in
 from ...cluster.schema import VARIABLES
 from ...cluster.storage_key import storage_plans
-from .paths import LIB_DIR
-from .platforms import SOURCES, PackageSource
+from .host_paths import LIB_DIR
+from .platform_tables import SOURCES, PackageSource
 from .run_host import RunHost
 
 SRUN_PORTS = "60001-63000"

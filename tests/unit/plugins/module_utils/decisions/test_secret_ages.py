@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import key_ages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import secret_ages
 from plain_host import GROUPS, cluster
 
 pytestmark = pytest.mark.once
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.once
 
 def secrets(name: str, **variables: Any) -> list[str]:
     groups = {**GROUPS, "slurm_registry": ["login"], "slurm_rest": ["login"]}
-    return list(key_ages.files(cluster(groups=groups, **variables)[name]))
+    return list(secret_ages.files(cluster(groups=groups, **variables)[name]))
 
 
 def test_a_host_has_the_secrets_of_its_services() -> None:

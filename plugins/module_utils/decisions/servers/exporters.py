@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What each host has for the key `monitoring`: node-exporter, the programs that write series, and their timers.
 
-The host of Prometheus has more (metrics_server.py).
+The host of Prometheus has more (prometheus.py).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ...configuration.ports import NODE_EXPORTER, PROMETHEUS
 from ...formats.package_names import INSTALLED
 from ...language.hostlist import expand
 from ..known import image
-from ..known.cluster import backup_hosts, is_controller, state_directory
-from ..known.cluster import source as package_source
 from ..known.packages import MANAGED
 from ..known.platform import has_package
-from ..known.platforms import DISTRIBUTION_PACKAGES, NEWEST, RELEASES, SOURCES
+from ..known.platform_tables import DISTRIBUTION_PACKAGES, NEWEST, RELEASES, SOURCES
 from ..known.program_files import library
-from ..known.role_files import stripped_file
 from ..known.run_host import RunHost
+from ..known.shipped_files import stripped_file
 from ..known.unchanged_hosts import common_text, record_digest
-from ..values import default_values, defaults, metrics_endpoint
-from . import key_ages
+from ..known.whole_cluster import backup_hosts, is_controller, state_directory
+from ..known.whole_cluster import source as package_source
+from ..values import default_values, defaults, slurmctld_metrics
+from . import secret_ages
 
 ROLE = "slurm_metrics"
 UNITS = "/etc/systemd/system"
@@ -129,9 +129,9 @@ class MeasuredCluster:
     """The hosts that make backups."""
     max_age: int
     """The hours after which a backup is old."""
-    secrets: key_ages.SecretHolders
+    secrets: secret_ages.SecretHolders
     state_directory: str
-    source: metrics_endpoint.Source
+    source: slurmctld_metrics.Source
     addresses: Mapping[str, str]
     gpu_nodes: frozenset[str]
     """The nodes that say which job uses which GPU."""
@@ -146,7 +146,7 @@ def measured_cluster(host: RunHost) -> MeasuredCluster:
     """What the hosts of a cluster with the key have in common."""
     monitoring, controllers = host["slurm_monitoring"], list(host["slurm_controllers"])
     compute = frozenset(host.members("slurm_compute"))
-    sackd = RELEASES.get(metrics_endpoint.known_release(host), RELEASES[NEWEST]).sackd
+    sackd = RELEASES.get(slurmctld_metrics.known_release(host), RELEASES[NEWEST]).sackd
     fetching = frozenset(host.members("slurm_login") if sackd else ()) - compute - {*controllers}
     return MeasuredCluster(
         server=monitoring["host"],
@@ -160,9 +160,9 @@ def measured_cluster(host: RunHost) -> MeasuredCluster:
         fetching=fetching,
         saving=frozenset(backup_hosts(host)),
         max_age=host["slurm_backup"].get("max_age", 48),
-        secrets=key_ages.holders(host),
+        secrets=secret_ages.holders(host),
         state_directory=state_directory(host),
-        source=metrics_endpoint.cluster_source(host),
+        source=slurmctld_metrics.cluster_source(host),
         addresses={entry["name"]: entry["address"] for entry in host_addresses(host["slurm_addresses"])},
         gpu_nodes=gpu_nodes(host),
     )
@@ -170,7 +170,7 @@ def measured_cluster(host: RunHost) -> MeasuredCluster:
 
 def gpu_nodes(host: RunHost) -> frozenset[str]:
     """The nodes with GPUs, if slurm-prolog notes which job has which of them."""
-    target = defaults.target(host, metrics_endpoint.known_release(host))
+    target = defaults.target(host, slurmctld_metrics.known_release(host))
     if not target.holds(default_values.GPU_MAP):
         return frozenset()
     types = host["slurm_hardware_types"]
@@ -186,10 +186,10 @@ def packages(host: RunHost) -> list[str]:
     if not is_measured(host):
         return []
     serves = host.name == host["slurm_monitoring"]["host"]
-    return wanted_packages(host, serves, is_controller(host), metrics_endpoint.cluster_source(host))
+    return wanted_packages(host, serves, is_controller(host), slurmctld_metrics.cluster_source(host))
 
 
-def wanted_packages(host: RunHost, serves: bool, controls: bool, source: metrics_endpoint.Source) -> list[str]:
+def wanted_packages(host: RunHost, serves: bool, controls: bool, source: slurmctld_metrics.Source) -> list[str]:
     """The packages that a host needs.
 
     Args:

@@ -17,15 +17,15 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.monitoring_key import check
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages, slurmctld
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platforms import RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platform_tables import RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import remove_nodes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import comparison, questions
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import metrics, metrics_server
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import exporters, prometheus
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import (
     default_values,
     defaults,
-    metrics_endpoint,
-    token_keys,
+    jwt_keys,
+    slurmctld_metrics,
 )
 from jinja2 import Environment, StrictUndefined
 from plain_host import GROUPS, PlainHost, cluster
@@ -65,17 +65,17 @@ def hosts(found: Any = "login", version: str = "24.11.5-4", **variables: Any) ->
 def work(all_hosts: dict[str, PlainHost]) -> list[str]:
     """The hosts with work."""
     facts = {name: host.facts for name, host in all_hosts.items()}
-    return metrics_server.hosts_with_work(all_hosts["head"], facts)
+    return prometheus.hosts_with_work(all_hosts["head"], facts)
 
 
 def converge(all_hosts: dict[str, PlainHost]) -> None:
     """Let each host say what a run leaves there."""
     for host in all_hosts.values():
-        names = metrics_server.all_names(host)
-        made = {name: metrics_server.service(host, service=name).digest for name in names}
-        paths = [file["path"] for name in names for file in metrics_server.service(host, service=name).files]
-        paths += [file["path"] for file in metrics.package_records(host)]
-        host.say(made=made, files=dict.fromkeys(paths, "x"), packages=dict.fromkeys(metrics.packages(host), "1"))
+        names = prometheus.all_names(host)
+        made = {name: prometheus.service(host, service=name).digest for name in names}
+        paths = [file["path"] for name in names for file in prometheus.service(host, service=name).files]
+        paths += [file["path"] for file in exporters.package_records(host)]
+        host.say(made=made, files=dict.fromkeys(paths, "x"), packages=dict.fromkeys(exporters.packages(host), "1"))
 
 
 # -- where the values of slurmctld come from --------------------------------------------------------------------------
@@ -98,13 +98,13 @@ def converge(all_hosts: dict[str, PlainHost]) -> None:
 def test_the_source_follows_from_release_and_private_data(version: str, private: bool, found: Any, source: str) -> None:
     profile = "strict" if private else "standard"
     host = hosts(found, version, slurm_profile=profile)["n1"]
-    assert metrics_endpoint.cluster_source(host) == source
+    assert slurmctld_metrics.cluster_source(host) == source
     by_site: dict[str, Any] = {"slurm_conf": {"privatedata": "jobs" if private else None}, "slurm_profile": "strict"}
-    assert metrics_endpoint.cluster_source(hosts(found, version, **by_site)["n1"]) == source
+    assert slurmctld_metrics.cluster_source(hosts(found, version, **by_site)["n1"]) == source
 
 
 def test_an_upgrade_starts_slurmctld_without_pages() -> None:
-    assert metrics_endpoint.cluster_source(hosts(version="26.05.3", __slurm_upgrades=True)["head"]) == "program"
+    assert slurmctld_metrics.cluster_source(hosts(version="26.05.3", __slurm_upgrades=True)["head"]) == "program"
 
 
 def test_releases_have_pages_from_25_11_on() -> None:
@@ -134,8 +134,8 @@ def test_slurm_conf_has_the_parameters_of_the_source() -> None:
 
 def test_the_key_is_on_controllers_and_on_the_host_of_prometheus_alone() -> None:
     strict = hosts(version="26.05.3", slurm_profile="strict")
-    assert [name for name, host in strict.items() if metrics_endpoint.has_key(host)] == ["head", "login"]
-    (file,) = metrics_endpoint.key_files(strict["head"])
+    assert [name for name, host in strict.items() if slurmctld_metrics.has_key(host)] == ["head", "login"]
+    (file,) = slurmctld_metrics.key_files(strict["head"])
     assert file == {
         "path": "/etc/gpucluster-slurm/slurmctld_http.key",
         "secret": base64.b64encode(FILES[KEY]).decode(),
@@ -145,7 +145,7 @@ def test_the_key_is_on_controllers_and_on_the_host_of_prometheus_alone() -> None
     assert file in slurmctld.service_files(strict["head"])
     assert file["path"] not in slurmctld.absent_files(strict["head"])
     plain = hosts(version="26.05.3")["head"]
-    assert metrics_endpoint.key_files(plain) == []
+    assert slurmctld_metrics.key_files(plain) == []
     assert file["path"] in slurmctld.absent_files(plain)
 
 
@@ -157,23 +157,23 @@ def test_the_key_is_made_after_it_is_known_which_hosts_have_work() -> None:
     assert "login" in work(found)
     assert slurmctld.service_digest(found["head"])
     with pytest.raises(ValueError, match=f"{KEY} is missing; run site.yml without --limit"):
-        metrics_server.service(found["login"], metrics_server.TOKEN_TIMER)
-    assert metrics_server.service(found["login"].set(ansible_check_mode=True), metrics_server.TOKEN_TIMER)
+        prometheus.service(found["login"], prometheus.TOKEN_TIMER)
+    assert prometheus.service(found["login"].set(ansible_check_mode=True), prometheus.TOKEN_TIMER)
 
 
 def test_a_control_host_without_the_key_gets_that_of_a_controller() -> None:
     found = hosts()
-    assert token_keys.known(found["head"]) == ""
+    assert jwt_keys.known(found["head"]) == ""
     found["login"].set(__slurm_token_key_present={"content": "a2V5"})
     found["head"].set(__slurm_token_key_present={"failed": True})
-    assert token_keys.known(found["head"]) == "a2V5"
+    assert jwt_keys.known(found["head"]) == "a2V5"
 
 
 # -- what each host has -----------------------------------------------------------------------------------------------
 
 
 def test_services_by_host() -> None:
-    services = {name: metrics_server.all_names(host) for name, host in hosts().items()}
+    services = {name: prometheus.all_names(host) for name, host in hosts().items()}
     host_services = ["prometheus-node-exporter", "slurm-metrics-host.timer"]
     assert services == {
         "head": [*host_services, "slurm-metrics-cluster.timer"],
@@ -182,17 +182,17 @@ def test_services_by_host() -> None:
         "n2": host_services,
     }
     strict = hosts(version="26.05.3", slurm_profile="strict")["login"]
-    assert metrics_server.all_names(strict)[1:4] == [
+    assert prometheus.all_names(strict)[1:4] == [
         "prometheus-alertmanager",
         "slurm-metrics-token.timer",
         "prometheus",
     ]
-    assert metrics_server.all_names(hosts({"targets_only": True})["login"]) == host_services
-    assert metrics_server.all_names(hosts(None)["head"]) == []
+    assert prometheus.all_names(hosts({"targets_only": True})["login"]) == host_services
+    assert prometheus.all_names(hosts(None)["head"]) == []
 
 
 def test_packages_by_host() -> None:
-    packages = {name: metrics.packages(host) for name, host in hosts().items()}
+    packages = {name: exporters.packages(host) for name, host in hosts().items()}
     assert packages == {
         "head": ["prometheus-node-exporter"],
         "login": ["prometheus-node-exporter", "prometheus", "prometheus-alertmanager"],
@@ -200,23 +200,23 @@ def test_packages_by_host() -> None:
         "n2": ["prometheus-node-exporter"],
     }
     strict = hosts(version="26.05.3", slurm_profile="strict")
-    assert metrics.packages(strict["head"]) == ["prometheus-node-exporter", "slurm-wlm-jwt-plugin"]
-    assert metrics.packages(strict["login"])[-1] == "python3-jwt"
+    assert exporters.packages(strict["head"]) == ["prometheus-node-exporter", "slurm-wlm-jwt-plugin"]
+    assert exporters.packages(strict["login"])[-1] == "python3-jwt"
     schedmd = hosts(version="26.05.3", slurm_profile="strict", slurm_packages="schedmd")
-    assert metrics.packages(schedmd["head"]) == ["prometheus-node-exporter", "slurm-smd"]
-    assert metrics.packages(hosts(None)["head"]) == []
-    assert {*metrics.packages(strict["head"]), *metrics.packages(strict["login"])} == {*metrics.all_packages()}
+    assert exporters.packages(schedmd["head"]) == ["prometheus-node-exporter", "slurm-smd"]
+    assert exporters.packages(hosts(None)["head"]) == []
+    assert {*exporters.packages(strict["head"]), *exporters.packages(strict["login"])} == {*exporters.all_packages()}
 
 
 def test_only_packages_that_the_run_installs_are_recorded() -> None:
     host = hosts()["login"].say(packages={"prometheus": "2.42"})
-    records = [file["path"] for file in metrics.package_records(host)]
+    records = [file["path"] for file in exporters.package_records(host)]
     assert records == [
         "/var/lib/gpucluster-slurm/installed/prometheus-node-exporter",
         "/var/lib/gpucluster-slurm/installed/prometheus-alertmanager",
     ]
     schedmd = hosts(version="26.05.3", slurm_profile="strict", slurm_packages="schedmd")["head"]
-    assert "slurm-smd" not in str(metrics.package_records(schedmd))
+    assert "slurm-smd" not in str(exporters.package_records(schedmd))
 
 
 def test_the_packages_are_installed_with_all_others() -> None:
@@ -230,8 +230,8 @@ STORAGE, PASSWORD = "/etc/slurm/slurmdbd_storage.conf", "/etc/gpucluster-slurm/b
 
 def settings(host: PlainHost) -> dict[str, Any]:
     """What slurm-metrics knows of a host."""
-    found = metrics_server.service(host, service="slurm-metrics-host.timer").files
-    return dict(json.loads(next(file["content"] for file in found if file["path"] == metrics.SETTINGS)))
+    found = prometheus.service(host, service="slurm-metrics-host.timer").files
+    return dict(json.loads(next(file["content"] for file in found if file["path"] == exporters.SETTINGS)))
 
 
 def test_settings_of_the_program() -> None:
@@ -269,13 +269,13 @@ def test_settings_of_the_program() -> None:
     assert settings(hosts(version="22.05.8")["login"])["daemons"][1] == "prometheus"
     assert settings(hosts(version="26.05.3")["head"])["all"] is False
     strict = hosts(version="26.05.3", slurm_profile="strict")
-    assert settings(strict["login"])["keys"]["slurmctld_http"] == metrics_endpoint.HTTP_KEY
+    assert settings(strict["login"])["keys"]["slurmctld_http"] == slurmctld_metrics.HTTP_KEY
     assert settings(strict["n1"])["keys"] == {"munge": "/etc/munge/munge.key"}
 
 
 def test_programs_listen_at_the_address_of_the_cluster() -> None:
     def exporter(**given: Any) -> str:
-        (file,) = metrics_server.service(hosts(**given)["n1"], service="prometheus-node-exporter").files
+        (file,) = prometheus.service(hosts(**given)["n1"], service="prometheus-node-exporter").files
         return str(file["content"])
 
     assert "('listen', '10.0.0.3:9100')" in exporter()
@@ -285,7 +285,7 @@ def test_programs_listen_at_the_address_of_the_cluster() -> None:
 
 def test_a_program_is_known_by_its_mark() -> None:
     for name in ("slurm-metrics", "slurm-metrics-token"):
-        *modules, program = metrics.program_files(name)
+        *modules, program = exporters.program_files(name)
         assert program["path"] == f"/usr/local/sbin/{name}"
         assert program["content"].startswith("#!/usr/bin/python3 -IB\n# Managed by gpucluster.slurm")
         assert {file["path"].split("/")[6] for file in modules} == {name}
@@ -297,8 +297,8 @@ def test_a_program_is_known_by_its_mark() -> None:
 
 def files_of(host: PlainHost) -> dict[str, dict[str, Any]]:
     """All files of a host, by path."""
-    names = metrics_server.all_names(host)
-    return {file["path"]: file for name in names for file in metrics_server.service(host, service=name).files}
+    names = prometheus.all_names(host)
+    return {file["path"]: file for name in names for file in prometheus.service(host, service=name).files}
 
 
 def test_targets_are_all_hosts_by_name() -> None:
@@ -330,21 +330,21 @@ def test_files_are_checked_by_their_programs() -> None:
 
 def test_settings_of_units_need_a_restart_and_other_files_a_reload() -> None:
     host = hosts()["login"]
-    service = metrics_server.service(host, service="prometheus")
-    assert [file["path"] for file in service.files if file.get("restart")] == [metrics_server.DROP_INS["prometheus"]]
+    service = prometheus.service(host, service="prometheus")
+    assert [file["path"] for file in service.files if file.get("restart")] == [prometheus.DROP_INS["prometheus"]]
     assert service.reload == ["systemctl", "reload", "prometheus"]
 
 
 def test_only_the_host_of_prometheus_is_asked_whether_it_works() -> None:
     found = hosts()
     urls = ["http://10.0.0.2:9090/-/ready", "http://10.0.0.2:9093/-/ready"]
-    assert metrics_server.ready_urls(found["login"]) == urls
-    assert metrics_server.ready_urls(found["n1"]) == metrics_server.ready_urls(hosts(None)["login"]) == []
+    assert prometheus.ready_urls(found["login"]) == urls
+    assert prometheus.ready_urls(found["n1"]) == prometheus.ready_urls(hosts(None)["login"]) == []
 
 
 def test_receivers_are_a_secret() -> None:
     host = hosts({"host": "login", "receivers": "receivers.yml"})["login"]
-    file = files_of(host)[metrics_server.RECEIVERS]
+    file = files_of(host)[prometheus.RECEIVERS]
     assert (file["mode"], file["owner"]) == ("0400", "prometheus")
     assert "content" not in file
     assert "password" not in str(file)
@@ -371,8 +371,8 @@ def test_receivers_are_a_secret() -> None:
 )
 def test_pages_that_prometheus_reads(found: Any, version: str, profile: str, pages: list[str], token: bool) -> None:
     host = hosts(found, version, slurm_profile=profile)["login"]
-    text = metrics_server.configuration(host, metrics.measured_cluster(host))
-    assert [page for page in (*metrics_server.PAGES.values(), "jobs-users-accts") if f": '{page}'" in text] == pages
+    text = prometheus.configuration(host, exporters.measured_cluster(host))
+    assert [page for page in (*prometheus.PAGES.values(), "jobs-users-accts") if f": '{page}'" in text] == pages
     assert ("slurmctld.token" in text) is token
 
 
@@ -399,14 +399,14 @@ class RenderedHost:
 )
 def test_prometheus_takes_the_configuration(tmp_path: Path, found: Any, version: str, profile: str) -> None:
     host = hosts(found, version, slurm_profile=profile)["login"]
-    cluster_of_host = metrics.measured_cluster(host)
-    text = metrics_server.configuration(RenderedHost(host), cluster_of_host)  # type: ignore[arg-type]
+    cluster_of_host = exporters.measured_cluster(host)
+    text = prometheus.configuration(RenderedHost(host), cluster_of_host)  # type: ignore[arg-type]
     token = tmp_path / "token"
     token.touch()
     (tmp_path / "targets").mkdir()
-    for file in metrics_server.target_files(host, cluster_of_host):
+    for file in prometheus.target_files(host, cluster_of_host):
         (tmp_path / "targets" / file["path"].rpartition("/")[2]).write_text(file["content"])
-    (tmp_path / "prometheus.yml").write_text(text.replace(metrics_server.TOKEN, str(token)))
+    (tmp_path / "prometheus.yml").write_text(text.replace(prometheus.TOKEN, str(token)))
     command = ["promtool", "check", "config", str(tmp_path / "prometheus.yml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, "WARNING" in done.stdout) == (0, False), done.stderr
@@ -424,8 +424,8 @@ def test_prometheus_takes_the_configuration(tmp_path: Path, found: Any, version:
 def test_a_site_without_the_key_asks_for_nothing_and_has_no_work() -> None:
     found = hosts(None)
     assert work(found) == []
-    assert metrics_server.asked_records(found["head"]) == []
-    assert metrics_server.needs_control_files(found["head"]) is False
+    assert prometheus.asked_records(found["head"]) == []
+    assert prometheus.needs_control_files(found["head"]) is False
 
 
 def test_a_converged_cluster_has_no_work() -> None:
@@ -462,19 +462,19 @@ def test_without_a_controller_prometheus_stays_as_it_is() -> None:
     assert work(found) == ["login"]
     found["head"].set(__slurm_facts={})
     facts = {name: found[name].facts for name in ("login", "n1")}
-    assert "n1" not in metrics_server.hosts_with_work(found["n1"], facts)
+    assert "n1" not in prometheus.hosts_with_work(found["n1"], facts)
 
 
 def test_other_options_are_told_from_ended_records() -> None:
     """A removal of nodes may repeat what the last run has made, and change nothing else."""
     found = hosts()
     converge(found)
-    assert not any(metrics_server.has_other_options(host) for host in found.values())
+    assert not any(prometheus.has_other_options(host) for host in found.values())
     found["n1"].say(made={})
-    assert not metrics_server.has_other_options(found["n1"])
-    found["n1"].say(made=dict.fromkeys(metrics_server.all_names(found["n1"]), "others"))
-    assert metrics_server.has_other_options(found["n1"])
-    assert metrics_server.has_other_options(without(found, None)["head"])
+    assert not prometheus.has_other_options(found["n1"])
+    found["n1"].say(made=dict.fromkeys(prometheus.all_names(found["n1"]), "others"))
+    assert prometheus.has_other_options(found["n1"])
+    assert prometheus.has_other_options(without(found, None)["head"])
 
 
 def test_the_comparison_has_the_stage() -> None:
@@ -487,8 +487,8 @@ def test_the_comparison_has_the_stage() -> None:
 def test_the_questions_have_the_records_and_files() -> None:
     host = hosts(base_packages=[], base_extra_packages=[])["head"]
     asked = questions.role_questions(host)["files"]
-    assert {*metrics_server.asked_files(host)} <= {*asked}
-    assert metrics_server.asked_records(host) == [*metrics_server.RECORDS]
+    assert {*prometheus.asked_files(host)} <= {*asked}
+    assert prometheus.asked_records(host) == [*prometheus.RECORDS]
 
 
 # -- removal ----------------------------------------------------------------------------------------------------------
@@ -516,7 +516,7 @@ def test_without_the_key_everything_is_removed() -> None:
             ["prometheus-node-exporter", "prometheus", "prometheus-alertmanager", "python3-jwt"],
         ),
     ):
-        removal = metrics_server.removal(found[name])
+        removal = prometheus.removal(found[name])
         assert {*services} <= {*removal.services}
         assert removal.packages == packages
         assert removal.kept == {}
@@ -541,10 +541,10 @@ def test_packages_of_the_site_stay_with_their_own_settings() -> None:
     host = without(found, None)["login"]
     others = ("installed/prometheus-node-exporter", "installed/prometheus-alertmanager")
     host.say(files={path: "x" for path in host.facts["files"] if not path.endswith(others)})
-    removal = metrics_server.removal(host)
+    removal = prometheus.removal(host)
     assert removal.packages == ["prometheus"]
     assert removal.kept == {
-        name: metrics_server.DROP_INS[name] for name in ("prometheus-node-exporter", "prometheus-alertmanager")
+        name: prometheus.DROP_INS[name] for name in ("prometheus-node-exporter", "prometheus-alertmanager")
     }
 
 
@@ -552,13 +552,13 @@ def test_another_host_of_prometheus() -> None:
     found = hosts()
     converge(found)
     moved = without(found, "n2")
-    removal = metrics_server.removal(moved["login"])
-    assert metrics_server.DIRECTORY in removal.directories
+    removal = prometheus.removal(moved["login"])
+    assert prometheus.DIRECTORY in removal.directories
     assert "/usr/local/sbin/slurm-metrics" not in removal.files
-    assert metrics.SETTINGS not in removal.secrets
+    assert exporters.SETTINGS not in removal.secrets
     assert "slurm-metrics-host.timer" not in removal.services
-    assert metrics_server.loses_something(moved["login"])
-    assert not metrics_server.loses_something(moved["n1"])
+    assert prometheus.loses_something(moved["login"])
+    assert not prometheus.loses_something(moved["n1"])
 
 
 def test_a_host_that_is_no_controller_any_more() -> None:
@@ -566,9 +566,9 @@ def test_a_host_that_is_no_controller_any_more() -> None:
     converge(found)
     for host in found.values():
         host.set(slurm_controllers=["n1"])
-    assert metrics_server.loses_something(found["head"])
-    assert "slurm-metrics-cluster.timer" in metrics_server.removal(found["head"]).services
-    assert "slurm-metrics-cluster.timer" not in metrics_server.removal(found["n1"]).services
+    assert prometheus.loses_something(found["head"])
+    assert "slurm-metrics-cluster.timer" in prometheus.removal(found["head"]).services
+    assert "slurm-metrics-cluster.timer" not in prometheus.removal(found["n1"]).services
 
 
 # -- GPUs -------------------------------------------------------------------------------------------------------------
@@ -591,7 +591,7 @@ GPU_TIMER, LINES_TIMER = "slurm-gpu-metrics.timer", "slurm-gpu-hours.timer"
 
 def gpu_timers(**given: Any) -> dict[str, list[str]]:
     """The timers about GPUs of each host that has one."""
-    found = {name: metrics_server.all_names(host) for name, host in hosts(**{**MACHINES, **given}).items()}
+    found = {name: prometheus.all_names(host) for name, host in hosts(**{**MACHINES, **given}).items()}
     chosen = {name: [timer for timer in names if timer in (GPU_TIMER, LINES_TIMER)] for name, names in found.items()}
     return {name: names for name, names in chosen.items() if names}
 
@@ -608,7 +608,7 @@ def test_nodes_with_gpus_say_who_uses_them_and_controllers_write_lines() -> None
 
 def test_the_timers_about_gpus() -> None:
     found = hosts(**MACHINES)
-    of_node = metrics_server.service(found["n1"], service=GPU_TIMER)
+    of_node = prometheus.service(found["n1"], service=GPU_TIMER)
     texts = {file["path"]: file["content"] for file in of_node.files}
     assert "('calendar', '*:*:0/30')" in texts[f"/etc/systemd/system/{GPU_TIMER}"]
     service = texts["/etc/systemd/system/slurm-gpu-metrics.service"]
@@ -619,7 +619,7 @@ def test_the_timers_about_gpus() -> None:
     assert f"('timer', '{GPU_TIMER}')" in sampler
     assert texts["/usr/local/sbin/slurm-gpu-metrics"].startswith("#!/usr/bin/python3 -IB\n# Managed by gpucluster")
     assert of_node.proof == {"command": ["systemctl", "start", "slurm-gpu-metrics.service"]}
-    of_controller = metrics_server.service(found["head"], service=LINES_TIMER)
+    of_controller = prometheus.service(found["head"], service=LINES_TIMER)
     assert "('command', '/usr/local/sbin/slurm-gpu-hours lines')" in str(of_controller.files)
     assert of_controller.proof is None  # Prometheus may start later
 
@@ -631,7 +631,7 @@ def test_a_node_whose_gpus_are_gone_loses_what_measures_them() -> None:
     for host in found.values():
         host.set(slurm_nodes=[{"hosts": "n[1-2]", "hardware": "m"}])
     assert {"head", "n1"} <= {*work(found)}
-    removal = metrics_server.removal(found["n1"])
+    removal = prometheus.removal(found["n1"])
     assert removal.services[:2] == ["slurm-metrics-cluster.timer", GPU_TIMER]
     assert "/var/lib/prometheus/node-exporter/gpu.prom" in removal.secrets
     assert "/usr/local/sbin/slurm-gpu-metrics" in removal.files
@@ -651,10 +651,10 @@ def test_a_service_leaves_a_process_that_does_not_end(leaves: bool) -> None:
 
 def test_a_node_that_leaves_loses_its_exporter() -> None:
     cleanup = remove_nodes.cleanup(hosts()["n1"])
-    assert cleanup.packages == metrics.all_packages()
+    assert cleanup.packages == exporters.all_packages()
     assert "slurm-metrics-host.timer" in cleanup.services
     assert "slurm-gpu-metrics.timer" in cleanup.services
-    assert {path for paths in metrics.WRITTEN.values() for path in paths} <= {*cleanup.secrets}
+    assert {path for paths in exporters.WRITTEN.values() for path in paths} <= {*cleanup.secrets}
 
 
 # -- a site with its own Prometheus -----------------------------------------------------------------------------------
@@ -662,7 +662,7 @@ def test_a_node_that_leaves_loses_its_exporter() -> None:
 
 def test_files_for_the_prometheus_of_the_site() -> None:
     host = hosts({"targets_only": True}, "26.05.3")["head"]
-    files = metrics_server.control_files(host)
+    files = prometheus.control_files(host)
     names = [file["path"] for file in files]
     assert {name.partition("/my.monitoring/")[2] for name in names if "dashboards" not in name} == {
         "prometheus.yml",
@@ -672,11 +672,11 @@ def test_files_for_the_prometheus_of_the_site() -> None:
         "rules/gpus.yml",
         "rules/alerts.yml",
     }
-    assert "/cluster/my.monitoring/targets" in metrics_server.control_folders(host)
-    assert metrics_server.needs_control_files(host)
+    assert "/cluster/my.monitoring/targets" in prometheus.control_folders(host)
+    assert prometheus.needs_control_files(host)
     host.files = {file["path"]: file["content"].encode() for file in files}
-    assert not metrics_server.needs_control_files(host)
-    assert metrics_server.control_files(hosts()["head"]) == []
+    assert not prometheus.needs_control_files(host)
+    assert prometheus.control_files(hosts()["head"]) == []
 
 
 # -- the firewall -----------------------------------------------------------------------------------------------------

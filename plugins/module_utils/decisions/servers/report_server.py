@@ -18,12 +18,12 @@ from ...cluster.render import host_addresses
 from ...cluster.schema import ip_version
 from ...configuration.ports import PROMETHEUS
 from ...doctor.causes import reason_table
-from ..known.cluster import profile
-from ..known.paths import KEPT_DIR, SCRIPTS_DIR
+from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
 from ..known.platform import has_package
-from ..known.platforms import DISTRIBUTION_PACKAGES
+from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
+from ..known.whole_cluster import profile
 from . import nginx
 
 File = dict[str, Any]

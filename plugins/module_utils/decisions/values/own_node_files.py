@@ -10,10 +10,10 @@ would be lost.
 from __future__ import annotations
 
 from ...adoption.local_files import node_file_errors
-from ..known.cluster import serving_controller
-from ..known.paths import KEPT_DIR
+from ..known.host_paths import KEPT_DIR
 from ..known.platform import slurm_version
 from ..known.run_host import RunHost
+from ..known.whole_cluster import serving_controller
 from .slurm_files import files
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..host import munge
-from ..known.cluster import backup_hosts
-from ..known.paths import CONF_DIR
+from ..known.host_paths import CONF_DIR
 from ..known.run_host import RunHost
-from ..values import metrics_endpoint, token_keys
+from ..known.whole_cluster import backup_hosts
+from ..values import jwt_keys, slurmctld_metrics
 from . import backup, registry
 
 
@@ -38,8 +38,8 @@ MUNGE = "munge"
 
 FILES = {
     MUNGE: munge.KEY,
-    "slurmctld_http": token_keys.host_path(token_keys.PAGES),
-    "jwt": token_keys.host_path(token_keys.COMMANDS),
+    "slurmctld_http": jwt_keys.host_path(jwt_keys.PAGES),
+    "jwt": jwt_keys.host_path(jwt_keys.COMMANDS),
     "database": f"{CONF_DIR}/slurmdbd_storage.conf",
     "registry": f"{registry.CONF_DIR}/upstream.env",
     "backup": f"{backup.DIRECTORY}/password",
@@ -55,7 +55,7 @@ def max_age(host: RunHost) -> int:
 def holders(host: RunHost) -> SecretHolders:
     """Who has which secret."""
     controllers, database, registry = {*host["slurm_controllers"]}, host["slurm_database"], host["slurm_registry"]
-    pages = metrics_endpoint.cluster_source(host) == "pages with tokens"
+    pages = slurmctld_metrics.cluster_source(host) == "pages with tokens"
     found = {
         "slurmctld_http": {*controllers, host["slurm_monitoring"].get("host")} if pages else set(),
         "jwt": {*controllers, database, host["slurm_rest"]["host"]} if host["slurm_rest"] else set(),
