@@ -19,19 +19,10 @@ description:
   - Nothing is done on a host without an NVIDIA GPU, nor in a container, which uses the driver of its host; see O(gpus).
 attributes:
   check_mode:
-    description: Can run in check mode and return changed status prediction without modifying target.
-    support: full
     details:
       - The versions in a source that is not enabled yet are unknown, so they are not predicted.
       - apt's package lists, which are a cache, are updated if they do not have the packages.
-  diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
-    support: full
-requirements:
-  - Debian or Ubuntu, as root
-author:
-  - gpucluster.slurm contributors (@gpucluster)
-extends_documentation_fragment: [gpucluster.slurm.arguments.nvidia_driver]
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.nvidia_driver]
 """
 
 EXAMPLES = r"""

@@ -15,8 +15,6 @@ description:
   - As few GPUs as possible are changed, since a layout is for a number of GPUs, not for particular ones.
   - No program may be using the GPUs that change. The module does not check for jobs; role
     P(gpucluster.slurm.nvidia_mig#role) does.
-requirements:
-  - nvidia-smi; nothing is changed without it
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.nvidia_mig]
 """
 

@@ -20,8 +20,6 @@ description:
     rolling change.
 attributes:
   diff_mode: {support: none}
-requirements:
-  - Slurm's commands (22.05 or later) with a slurmctld that answers, as a user that may change reservations
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_acceptance]
 """
 

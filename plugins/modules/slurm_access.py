@@ -37,7 +37,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.host import sshd_pam
 from ..module_utils.host.access_change import AccessChange
-from ..module_utils.host.files import OPTIONS, File, FileError, check, from_options, replace
+from ..module_utils.host.files import OPTION, File, FileError, check, from_options, replace
 from ..module_utils.host.job_processes import processes, served_steps
 from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
@@ -251,7 +251,7 @@ ARGUMENTS = {
     "members": several(
         "Users whom the run makes members of O(administrators). They count as members in check mode only."
     ),
-    "files": several("The files. Their owner is root. Missing directories are created.", "dict", options=OPTIONS),
+    "files": OPTION,
     "absent": several(
         "Files of this collection that are not wanted on this host. Other files are left as they are.", "path"
     ),

@@ -16,8 +16,6 @@ description:
     files from slurmctld, or if there is no slurmd, whatever files there are on the node.
   - C(slurmdbd.conf), which has a password, is left out. Other files can have secrets as well, such as
     C(AccountingStoragePass), so register the result with C(no_log).
-requirements:
-  - Slurm's scontrol (22.05 or later), except for O(daemon=slurmd)
 extends_documentation_fragment: [gpucluster.slurm.reading, gpucluster.slurm.arguments.slurm_configuration_info]
 """
 

@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.host import applied_state
-from ..module_utils.host.directories import OPTIONS as DIRECTORY
+from ..module_utils.host.directories import OPTION as DIRECTORIES
 from ..module_utils.host.directories import Directories
 from ..module_utils.host.directories import from_options as wanted_directories
-from ..module_utils.host.files import OPTIONS, SECRET_OPTIONS, check, from_options, from_secret_options, replace
+from ..module_utils.host.files import OPTION, SECRET_OPTIONS, check, from_options, from_secret_options, replace
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option, several
 
@@ -84,14 +84,8 @@ def change_files(module: AnsibleModule) -> FilesResult:
 
 
 ARGUMENTS = {
-    "files": several("The files. Their owner is root. Missing directories are created.", "dict", options=OPTIONS),
-    "directories": several(
-        "Directories of root and of services, whose owner and mode are compared. No other user may be able to change "
-        "their paths. A symbolic link is followed if it belongs to root. A symbolic link of another user, a directory "
-        "above in which other users can write, and a directory that another user has made are errors.",
-        "dict",
-        options=DIRECTORY,
-    ),
+    "files": OPTION,
+    "directories": DIRECTORIES,
     "secrets": several(
         "Files with secret content, which is never shown.", "dict", options=SECRET_OPTIONS, no_log=False
     ),

@@ -34,7 +34,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.facts.measurement import OPTIONS, measure
 from ..module_utils.facts.probe import Questions, gather_facts, unknown_users
 from ..module_utils.hardware.sysfs import Tree
-from ..module_utils.host.directories import OPTIONS as DIRECTORY
+from ..module_utils.host.directories import OPTION as DIRECTORIES
 from ..module_utils.host.directories import from_options
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option, several, switch
@@ -130,13 +130,7 @@ ARGUMENTS = {
         "with one call of getent."
     ),
     "paths": several("Files and directories of which to read owner and mode.", "path"),
-    "directories": several(
-        "Directories of root and of services, whose owner and mode are compared. No other user may be able to change "
-        "their paths. A symbolic link is followed if it belongs to root. A symbolic link of another user, a directory "
-        "above in which other users can write, and a directory that another user has made are errors.",
-        "dict",
-        options=DIRECTORY,
-    ),
+    "directories": DIRECTORIES,
     "free": several("Directories of which to read the free space.", "path"),
     "files": several("Files to compute the checksum of.", "path"),
     "programs": several(

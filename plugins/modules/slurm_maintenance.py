@@ -16,8 +16,6 @@ description:
     the reservation.
   - Who has got which mail is kept in C(/var/lib/gpucluster-slurm/maintenance.json), so that each user gets one for
     each change.
-requirements:
-  - Slurm's commands (22.05 or later), with a slurmctld that answers
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_maintenance]
 """
 

@@ -38,10 +38,10 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.formats.package_names import package as package_name
-from ..module_utils.host.directories import OPTIONS as DIRECTORY
+from ..module_utils.host.directories import OPTION as DIRECTORIES
 from ..module_utils.host.directories import Directories
 from ..module_utils.host.directories import from_options as wanted_directories
-from ..module_utils.host.files import OPTIONS, File, from_options, write
+from ..module_utils.host.files import OPTION, File, from_options, write
 from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.packages import package_files
@@ -261,14 +261,8 @@ ARGUMENTS = {
         required_one_of=[("name", "url", "file")],
         required_by={"url": "sha256"},
     ),
-    "files": several("The files. Their owner is root. Missing directories are created.", "dict", options=OPTIONS),
-    "directories": several(
-        "Directories of root and of services, whose owner and mode are compared. No other user may be able to change "
-        "their paths. A symbolic link is followed if it belongs to root. A symbolic link of another user, a directory "
-        "above in which other users can write, and a directory that another user has made are errors.",
-        "dict",
-        options=DIRECTORY,
-    ),
+    "files": OPTION,
+    "directories": DIRECTORIES,
     "before": several(
         "Commands that are run after the files are written and before packages are installed, each a list of "
         "arguments. An example is a command that creates users with fixed ids. They are run if a file changes or a "

@@ -16,8 +16,6 @@ description:
   - All nodes leave together, or none. Only nodes that this module has drained are resumed.
 attributes:
   diff_mode: {support: none}
-requirements:
-  - Slurm's commands (22.05 or later) with a slurmctld that answers, as a user that may change nodes
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_removal]
 """
 
