@@ -11,31 +11,26 @@ short_description: Plan, validate, apply, verify and roll back Slurm's configura
 version_added: 0.1.0
 description:
   - Runs on the serving controller, which is a backup controller after a takeover. It takes all files of the
-    configuration together. Afterwards either all of them are in force, or none.
-  - B(Validates) the files before anything is written. The installed release must know every key; if not, the error
-    names the nearest known key. The files must agree with each other and with this host (nodes, partitions, generic
-    resources, addresses, ports, included files, users, installed plugins, accounting, limits and times). Slurm's own
-    parser reads them. A second slurmctld starts with them for a moment, with its own state directory and port, without
-    accounting, without programs to run, and with addresses at which it reaches no node.
-  - B(Plans) the changes by key, node and partition. The plan says whether a change needs C(scontrol reconfigure) or a
-    restart, and which jobs it would end, also because a time becomes too short. The jobs are those that Slurm reports.
-    If the present files are not the last good ones, the values that slurmctld has in force decide.
-  - B(Refuses) changes that would end jobs, unless O(end_jobs) allows them. While slurmctld does not answer, changes
-    that could end jobs are refused as well.
-  - B(Applies) the files. Either all files are written, or none. Then slurmctld is reconfigured or restarted, as the
-    changes need. If slurmdbd does not know the cluster, since its database is new, slurmctld takes the number that
-    slurmdbd gives the cluster instead of the one in C(StateSaveLocation), with which it would end, and is restarted
-    also without a change.
-  - B(Verifies) that slurmctld answers, that the parameters, nodes and partitions in force are those of the files
-    (except values that already differed before), and that every node that was up and whose slurmd served connections
-    is up again within O(patience). A node that has stopped to answer before the change is not waited for, and gets the
-    files when it returns. One that stops during it is like one that does not start with the files.
-  - It does not restart daemons on other hosts. It does not wait for nodes that slurmctld can reach only after their
-    slurmd has been restarted, as after a change of SlurmdPort. A change of C(read_at_start) shows that slurmd must be
-    restarted.
-  - B(Rolls back) to the last good files if the verification fails, and reports why. The last good files are kept in
-    C(/var/lib/gpucluster-slurm/good), so that the next run repairs the state after a run that was killed.
-  - While one run is in progress, a second one is refused.
+    configuration together. Afterwards either all of them are in force, or none. A second run meanwhile is refused.
+  - B(Validates) the files before anything is written, by the keys of the installed release, against each other and this
+    host, with Slurm's own parser, and with a second slurmctld that starts for a moment. It has its own state directory
+    and port, no accounting, no programs to run, and addresses at which it reaches no node.
+  - B(Plans) the changes by key, node and partition, with what each needs (C(scontrol reconfigure) or a restart), and
+    the jobs that it would end, also because a time becomes too short. If the present files are not the last good ones,
+    the values that slurmctld has in force decide.
+  - B(Refuses) changes that would end jobs, unless O(end_jobs) allows them, and those that could while slurmctld does
+    not answer.
+  - B(Applies) the files, and reconfigures or restarts slurmctld. If slurmdbd does not know the cluster, since its
+    database is new, slurmctld takes the number that slurmdbd gives the cluster instead of the one in
+    C(StateSaveLocation), with which it would end, and is restarted also without a change.
+  - B(Verifies) that slurmctld answers, that what is in force is what the files say (except values that already differed
+    before), and that every node that was up and whose slurmd served connections is up again within O(patience). A node
+    that has stopped to answer before the change is not waited for. One that stops during it is like one that does not
+    start with the files.
+  - It does not restart daemons on other hosts, and does not wait for nodes that slurmctld can reach only after a
+    restart of their slurmd, as after a change of SlurmdPort. A change of C(read_at_start) shows that it is needed.
+  - B(Rolls back) to the last good files, which are kept in C(/var/lib/gpucluster-slurm/good), if the verification
+    fails. With them the next run repairs the state after a run that was killed.
   - A change that needs a restart of slurmd on nodes that are up is C(unproven) until O(state=proven), and
     O(state=former) takes it back. Until then the previous files are kept in C(/var/lib/gpucluster-slurm/former).
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_config]

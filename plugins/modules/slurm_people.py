@@ -11,14 +11,13 @@ short_description: Give a host the users and groups of a plan
 version_added: 0.2.0
 description:
   - Creates the accounts of a whole list of users, with their groups and SSH keys, and changes or removes those that
-    differ from the plan. The files C(/etc/passwd), C(/etc/shadow), C(/etc/group) and C(/etc/gshadow) are changed as
-    complete texts under their lock, checked with pwck(8) and grpck(8), and each is replaced in one step. Lines of other
-    users and groups stay as they are.
-  - A user is known by name and id. An account that contradicts the plan is a conflict (C(conflicts)). With any
-    conflict the module fails before it changes anything; in check mode it only returns the conflicts.
+    differ from the plan. C(/etc/passwd), C(/etc/shadow), C(/etc/group) and C(/etc/gshadow) are changed as complete
+    texts under their lock, checked with pwck(8) and grpck(8). Lines of other users and groups stay as they are.
+  - A user is known by name and id. With an account that contradicts the plan (C(conflicts)) the module fails before it
+    changes anything; in check mode it only returns the conflicts.
   - New users have no password, and the passwords of others stay. Keys are in C(/etc/ssh/people.keys.d), where only root
-    can write. All users of the plan are in the group C(people), for which a drop-in of sshd names this directory alone,
-    so that keys in their homes no longer count. sshd is reloaded if the drop-in is new.
+    can write. For the group C(people) of all users of the plan, a drop-in of sshd names this directory alone, so that
+    keys in their homes no longer count.
   - A suspended user has no key, a locked password and an expired account, which PAM refuses for ssh, su, cron and at.
     The user's sessions are ended, and the processes of jobs are not.
   - Homes are neither created nor removed.

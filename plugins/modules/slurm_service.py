@@ -11,17 +11,12 @@ short_description: Run a daemon with its configuration files
 version_added: 0.1.0
 description:
   - Writes the files that a systemd service reads, enables and starts the service, and restarts or reloads it if one of
-    the files is newer than the version it has loaded. One task and one connection replace a task for each file, a
-    handler and a task for the service.
-  - Unlike a handler, it does not depend on the run that changed a file. If a run was killed between the change and the
-    restart, or a file was changed by hand, the next run restarts the service.
+    the files is newer than what it has loaded. Unlike a handler, it does not depend on the run that changed a file.
   - No file is written if one of them is not valid. systemd reads units and drop-ins before they replace those on the
-    host, and the programs of other files read these, such as nginx and mariadbd, also in check mode. Each file is
-    replaced atomically, and its permissions are never wider than wanted.
+    host, and the programs of other files read these, such as nginx and mariadbd, also in check mode.
   - A file such as V(/etc/default/slurmd) can make the service read another configuration, since systemd prefers the
-    variables there to those of the files that the module writes. Where none of these files is there yet, this is an
-    error that names the file and the variable. Otherwise it is a warning, and part of the error if the service does not
-    start.
+    variables there. Where none of the files of the module is there yet, this is an error that names the file and the
+    variable. Otherwise it is a warning, and part of the error if the service does not start.
   - A service that has loaded its files is not restarted if the owner or mode of a file had to be corrected, unless
     another user could write to the file. Such a file is replaced, since he may still have it open.
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_service]

@@ -17,9 +17,7 @@ description:
   - A unit of this collection that is no longer wanted is stopped and removed if no job and no user has a process on the
     host. Otherwise it stays, and is named.
   - A path that has files is not mounted over for the first time, since the mount would hide them.
-  - Every command has a time limit, and so has every access to a file system that may not answer.
-  - A record on the host (C(/var/lib/gpucluster-slurm/storage)) has what was applied, so that
-    M(gpucluster.slurm.slurm_host_facts) can tell whether it still holds.
+  - Every command, and every access to a file system that may not answer, has a time limit.
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_storage]
 """
 

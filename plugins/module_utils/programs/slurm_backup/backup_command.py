@@ -57,7 +57,7 @@ def main() -> int:
     put_back.add_argument("part", choices=["database", "controller"])
     put_back.add_argument("--next-job-id", type=int, default=0)
     put_back.add_argument("--ended", nargs="*", default=[], help="the jobs of the state that have ended")
-    commands.add_parser("finish", help="note that the daemons run with what was put back")
+    commands.add_parser("finish", help="record that the daemons run with what was put back")
     given = parser.parse_args()
     os.umask(0o022)  # that of a person or of a playbook may be any, and others read what is put back
     try:

@@ -257,7 +257,7 @@ def versions() -> dict[str, str]:
 
 
 def labels(part: str, settings: Settings) -> list[str]:
-    """What restic notes of a snapshot of a part: its host, the part, the cluster and the version of Slurm."""
+    """What restic records of a snapshot of a part: its host, the part, the cluster and the version of Slurm."""
     version = versions().get(settings["slurm_package"], "")
     tags = [part, f"{CLUSTER_TAG}{settings['cluster']}", *([f"{VERSION_TAG}{version}"] if version else [])]
     return [f"--host={settings['host']}", *(f"--tag={tag}" for tag in tags)]
@@ -279,9 +279,9 @@ def new_password() -> Iterator[Path]:
 
 
 def add_key(settings: Settings) -> Result:
-    """Let the password on standard input open the repository as well, prove it, and note the key that it replaces.
+    """Let the password on standard input open the repository as well, prove it, and record the key that it replaces.
 
-    The note comes first: a run that is killed after it leaves a key too much, which the next change removes.
+    The record comes first: a run that is killed after it leaves a key too much, which the next change removes.
     """
     present = Repository(settings)
     present.open(False, "")

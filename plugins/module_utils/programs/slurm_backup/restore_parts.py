@@ -51,11 +51,11 @@ def verify_database(repository: Repository, settings: Settings) -> Result:
         restored = counts(scratch)
     finally:
         sql(f"DROP DATABASE IF EXISTS `{scratch}`")
-    noted = read_json(backup_host.STATUS).get("parts", {}).get("database", {})
+    backup = read_json(backup_host.STATUS).get("parts", {}).get("database", {})
     # The counts of the time of the backup. Without them, the rows can be fewer than now, and not none.
     live = counts(str(settings["database"]))
-    same = snapshot["id"].startswith(noted.get("snapshot") or "?")
-    bounds = noted["counts"] if same else [{table: min(rows, 1) for table, rows in live.items()}, {**live, **restored}]
+    same = snapshot["id"].startswith(backup.get("snapshot") or "?")
+    bounds = backup["counts"] if same else [{table: min(rows, 1) for table, rows in live.items()}, {**live, **restored}]
     wrong = different_counts(restored, bounds)
     if wrong:
         raise BackupError(f"snapshot {snapshot['short_id']} of the database: {'; '.join(wrong)}")
