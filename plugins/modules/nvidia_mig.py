@@ -99,7 +99,7 @@ ARGUMENTS = {
         "list",
         elements="dict",
         required=True,
-    ),
+    )
 }
 
 

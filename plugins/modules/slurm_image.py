@@ -130,9 +130,7 @@ def seal(params: Params, check_mode: bool) -> ImageResult:
     return {**plan_result(plan), "remarks": [str(finding) for finding in found]}
 
 
-ARGUMENTS = {
-    "accepted": several("Paths in which a secret is accepted, by name or by patterns of a shell."),
-}
+ARGUMENTS = {"accepted": several("Paths in which a secret is accepted, by name or by patterns of a shell.")}
 
 
 def main() -> None:

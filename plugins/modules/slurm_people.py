@@ -344,7 +344,7 @@ ARGUMENTS = {
         "its user. A group has C(name) and C(gid). The group C(people) has the gid 967 unless it is in the list.",
         "json",
         required=True,
-    ),
+    )
 }
 
 

@@ -46,9 +46,7 @@ def gather(module: AnsibleModule) -> UpdatesInfo:
     return {"changed": False, **gather_updates(output, module.params["whole"])}
 
 
-ARGUMENTS = {
-    "whole": switch("Whether to return the security updates of all packages as well."),
-}
+ARGUMENTS = {"whole": switch("Whether to return the security updates of all packages as well.")}
 
 
 def main() -> None:

@@ -204,12 +204,7 @@ def job_of(task: Task, places: Mapping[str, NodePlace], site: Site) -> Job:
         "time": str(-(-(START + SLOW * task.seconds) // 60)),
         "output": f"{site.directory}/%j.out",
         "script": script(task, first, site),
-        "options": {
-            "exclusive": True,
-            "ntasks-per-node": tasks,
-            "chdir": "/",
-            "error": f"{site.directory}/%j.err",
-        },
+        "options": {"exclusive": True, "ntasks-per-node": tasks, "chdir": "/", "error": f"{site.directory}/%j.err"},
         **gres,
         **limits,
     }

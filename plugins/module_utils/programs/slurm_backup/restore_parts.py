@@ -214,10 +214,7 @@ def since(settings: Settings, seconds: int, next_job_id: int) -> Result:
         return [int(row[0]) for row in sql(f"SELECT DISTINCT id_job FROM {table} WHERE {where} ORDER BY id_job")]
 
     over = f"id_job < {next_job_id} AND time_end >= {seconds - WRITTEN}"
-    found = {
-        "submitted": ids(f"id_job >= {next_job_id} AND time_submit >= {seconds - WRITTEN}"),
-        "ended": ids(over),
-    }
+    found = {"submitted": ids(f"id_job >= {next_job_id} AND time_submit >= {seconds - WRITTEN}"), "ended": ids(over)}
     kept, steps = f"`{name}_ended`", f"`{name}`.`{cluster}_step_table`"
     sql(
         f"CREATE DATABASE IF NOT EXISTS {kept};"
