@@ -38,7 +38,7 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -333,7 +333,7 @@ def change_people(module: AnsibleModule) -> PeopleResult:
     return {**result, "invocation": UNSENT}
 
 
-UNSENT: dict[str, Any] = {"module_args": {}}
+UNSENT: dict[str, object] = {"module_args": {}}
 """The plan of thousands of users is not sent back."""
 
 ARGUMENTS = {

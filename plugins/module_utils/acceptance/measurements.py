@@ -150,7 +150,7 @@ def _read(line: str, asked: Asked) -> MeasuredValue:
     )
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     """An object of JSON, whose keys Python would else let replace each other."""
     data = dict(pairs)
     if len(data) != len(pairs):

@@ -195,5 +195,5 @@ def driver_platforms() -> dict[str, dict[str, dict[str, Any]]]:
     }
 
 
-def _without_none(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_none(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     return {name: value for name, value in pairs if value is not None}
