@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: nvidia_driver
 short_description: Install NVIDIA's driver and check that it is complete
-version_added: 0.1.0
 description:
   - Chooses kernel modules and packages for the GPUs that a host has on PCI, keeps their version with apt's preferences,
     blocks nouveau, and makes sure that the module is built for the running kernel and that the device files exist

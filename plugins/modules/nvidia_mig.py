@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: nvidia_mig
 short_description: Create the MIG instances of NVIDIA GPUs
-version_added: 0.1.0
 description:
   - Creates the declared MIG instances of a host's GPUs with nvidia-smi. GPUs that already have them are not changed; on
     the other GPUs all instances are destroyed and created again.

@@ -10,7 +10,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_acceptance
 short_description: Measure nodes with jobs in a reservation, and collect what they print
-version_added: 0.3.0
 description:
   - The steps of the playbook C(gpucluster.slurm.accept), and of the acceptance tests of C(gpucluster.slurm.rolling).
     All but V(read) and V(keep) run on the serving controller.

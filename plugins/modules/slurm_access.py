@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_access
 short_description: Change who can log in to a host, and take it back if nobody can
-version_added: 0.2.0
 description:
   - Writes files of ssh, sshd, PAM and systemd, and edits the file of PAM for sshd.
   - A change of files by which a login could fail is confirmed by a second, new connection from the control host, as the

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_config
 short_description: Plan, validate, apply, verify and roll back Slurm's configuration
-version_added: 0.1.0
 description:
   - Runs on the serving controller, which is a backup controller after a takeover. It takes all files of the
     configuration together. Afterwards either all of them are in force, or none. A second run meanwhile is refused.

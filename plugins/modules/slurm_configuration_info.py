@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_configuration_info
 short_description: Read the configuration files of a running Slurm
-version_added: 0.2.0
 description:
   - Returns the texts of C(slurm.conf), of the other files that slurmctld reads from its directory, and of all files
     that they include, as role P(gpucluster.slurm.adopt#role) takes them.

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_conversion
 short_description: Convert slurmdbd's database to another release of Slurm, save it before, or take the conversion back
-version_added: 0.2.0
 description:
   - Runs on the host of slurmdbd and MariaDB. With V(saved), slurmdbd is installed and is about to start. With the other
     states, the slurmdbd of the new release is not installed yet. It is unpacked in O(unpacked), and runs in the

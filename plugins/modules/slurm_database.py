@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_database
 short_description: Databases and users of the MariaDB on this host
-version_added: 0.2.0
 description:
   - Asks MariaDB by its own client, as root through the socket. No package of Python is needed.
   - A password is neither on a command line nor in a statement. MariaDB gets its hash (C(mysql_native_password)).

@@ -10,7 +10,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_doctor_info
 short_description: Gather facts about a controller or the database host for a diagnosis
-version_added: 0.2.0
 description:
   - Returns the state of the daemons of Slurm, munge and the database, with the last errors of their logs. The serving
     controller also returns the nodes that are down, drained, invalid or do not answer, and those whose slurmd takes no

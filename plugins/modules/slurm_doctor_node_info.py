@@ -10,7 +10,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_doctor_node_info
 short_description: Gather facts about the host of a node for a diagnosis
-version_added: 0.2.0
 description:
   - Returns what can explain why Slurm does not use the node, such as its daemons with the last errors of their logs,
     clock, users, file systems, hardware, ports, and processes of jobs that have ended.

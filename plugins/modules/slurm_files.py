@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_files
 short_description: Write files that no daemon has to load, and correct directories
-version_added: 0.1.0
 description:
   - Replaces each file atomically, and removes files of a directory that it wrote before and that are no longer wanted.
     One task and one connection serve any number of files.

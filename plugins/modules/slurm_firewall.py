@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_firewall
 short_description: Load the firewall of a host, and take it back if nobody can log in
-version_added: 0.2.0
 description:
   - Loads the table C(inet gpucluster_slurm) of nftables, in one transaction, and lets each boot load it. Other tables
     are never touched.

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_host_cleanup
 short_description: Remove what this collection has installed on a host
-version_added: 0.2.0
 description:
   - Stops and disables services, then removes packages, secrets, files, directories and parts of files, in this order. A
     run that was killed is completed by the next one.

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_host_facts
 short_description: Gather the facts that the roles of this collection need
-version_added: 0.1.0
 description:
   - Gathers facts about a host once for all roles, instead of Ansible's facts. So a host that needs no change costs one
     task instead of a task for each fact.

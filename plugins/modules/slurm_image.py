@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_image
 short_description: Remove what must not be in an image, and search for secrets
-version_added: 0.2.0
 description:
   - Removes what makes one host differ from another - the machine id, ssh host keys, the random seed, leases of DHCP,
     the state of cloud-init, the munge key that its package makes.

@@ -10,7 +10,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_maintenance
 short_description: Find the jobs that a maintenance concerns, and mail their users
-version_added: 0.3.0
 description:
   - Steps of the playbook C(gpucluster.slurm.maintenance), on a controller. M(gpucluster.slurm.slurm_reservation) makes
     the reservation.

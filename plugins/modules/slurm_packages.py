@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_packages
 short_description: Install packages from a repository, a URL or a file, with their configuration files
-version_added: 0.2.0
 description:
   - Installs Debian packages by name from the repositories that apt knows, from a URL with a checksum, or from a file on
     the host. Their dependencies come from the repositories.

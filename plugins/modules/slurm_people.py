@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_people
 short_description: Give a host the users and groups of a plan
-version_added: 0.2.0
 description:
   - Creates the accounts of a whole list of users, with their groups and SSH keys, and changes or removes those that
     differ from the plan. C(/etc/passwd), C(/etc/shadow), C(/etc/group) and C(/etc/gshadow) are changed as complete

@@ -10,7 +10,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_removal
 short_description: Drain nodes that leave the cluster, and wait for their jobs
-version_added: 0.2.0
 description:
   - The steps of the playbook C(gpucluster.slurm.remove_nodes), on the serving controller.
   - All nodes leave together, or none. Only nodes that this module has drained are resumed.

@@ -10,7 +10,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_rolling
 short_description: Take nodes out of service for a change, within a budget, and back into it
-version_added: 0.2.0
 description:
   - The steps of the playbook C(gpucluster.slurm.rolling), on the serving controller. The playbook changes the nodes
     between the steps.

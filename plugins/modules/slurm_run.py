@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_run
 short_description: Let one run at a time change a cluster
-version_added: 0.2.0
 description:
   - Acquires the run lock on a controller when a run begins, and releases it at its end. While a run has the lock, a run
     from another control host, or of another user, fails and names the run that has it.

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_service
 short_description: Run a daemon with its configuration files
-version_added: 0.1.0
 description:
   - Writes the files that a systemd service reads, enables and starts the service, and restarts or reloads it if one of
     the files is newer than what it has loaded. Unlike a handler, it does not depend on the run that changed a file.

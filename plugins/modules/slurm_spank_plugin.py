@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_spank_plugin
 short_description: Change a SPANK plugin of Slurm so that the change can be undone
-version_added: 0.2.0
 description:
   - Installs a SPANK plugin, or another version of it, at the path that plugstack.conf names, and keeps the previous one
     until a job has confirmed that the new one works.

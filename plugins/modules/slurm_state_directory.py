@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_state_directory
 short_description: Check that controllers keep Slurm's state in the same directory
-version_added: 0.2.0
 description:
   - Returns the mount of a directory, and shows whether several hosts have the same directory. Each host writes its own
     file (O(write)), then reads the files of the other hosts (O(see)), and then removes its own (O(remove)). The

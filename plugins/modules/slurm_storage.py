@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_storage
 short_description: Mount file systems by units of systemd, and make exported directories and homes
-version_added: 0.2.0
 description:
   - Writes the mount units of a host, enables them and mounts what is not mounted. Role P(gpucluster.slurm.storage#role)
     makes the plan of the host.

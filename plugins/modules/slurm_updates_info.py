@@ -10,7 +10,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_updates_info
 short_description: Gather the pending updates of a host's packages
-version_added: 0.2.0
 description:
   - Returns which packages of Slurm, munge, MariaDB, enroot, apptainer, NVIDIA, the kernel and OpenSSH have a newer
     version in apt's lists, and whether that is a security update. Held packages and packages that apt's preferences
