@@ -185,7 +185,7 @@ def test_what_this_run_installs_is_noted() -> None:
     assert noted(hosts(REST)["head"]) == [PLUGIN]
     assert noted(hosts(REST)["head"].say(packages={PLUGIN: "1"})) == []
     assert noted(hosts(None)["head"]) == []
-    assert noted(hosts(REST, slurm_packages={"repository": "x"})["login"]) == ["slurm-smd-slurmrestd"]
+    assert noted(hosts(REST, slurm_packages={"repository": "x"})["login"]) == ["slurm-smd-slurmrestd", JWT]
 
 
 def test_check_mode_has_nothing_to_compare_without_the_packages() -> None:
