@@ -30,7 +30,7 @@ KEY = b"k" * 64
 CHECK = partial(rest_auth.check, key=KEY, slurm_user="slurm")
 ACCOUNTS = {"root": 0, "toor": 0, "slurm": 64030, "alice": 5001, "dana": 5004, "erin": 5005}
 TODAY = int(time.time()) // 86400
-SHADOW = f"root:*:1::::::\nalice:!:1:0:99999:7:::\ndana:!$y$hash:1:0:99999:7::1:\nerin:!:1:0:99999:7::{TODAY + 1}:\n"
+SHADOW = f"root:*:1::::::\nalice:!:1:0:99999:7:::\ndana:!$y$hash:1:0:99999:7::1:\nerin:!:1:0:99999:7::{TODAY + 2}:\n"
 
 
 def part(value: Any) -> str:
@@ -123,7 +123,7 @@ def test_a_user_comes_in_and_the_checked_token_is_sent_on(program: Program, clai
     assert program.asked(("X-SLURM-USER-TOKEN", found), ("X-SLURM-USER-NAME", "alice"))[0] == 204
 
 
-def test_an_account_that_expires_tomorrow_is_no_suspended_one(program: Program) -> None:
+def test_an_account_that_expires_later_is_no_suspended_one(program: Program) -> None:
     assert program.asked(("X-SLURM-USER-TOKEN", token(sun="erin")))[:2] == (204, "erin")
 
 
