@@ -48,8 +48,8 @@ def written(value: Any, depth: int = 0, width: int = 119) -> str:
 
 def defaults() -> str:
     """The defaults of the shared variables."""
-    variables = [key.variable for key in KEYS if key.variable]
-    return written({variable.name: variable.default for variable in variables if variable.default is not None})
+    found = {key.variable.name: key.variable_default for key in KEYS if key.variable}
+    return written({name: default for name, default in found.items() if default is not None})
 
 
 def described(option: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,10 +64,10 @@ def specification(key: ClusterKey) -> dict[str, Any]:
     assert variable
     found: dict[str, Any] = {"type": variable.type or key.type}
     if found["type"] == "list":
-        found["elements"] = variable.elements
+        found["elements"] = variable.elements or key.elements
     if key.choices:
         found["choices"] = [*key.choices]
-    found |= {"required": True} if variable.default is None else {"default": variable.default}
+    found |= {"required": True} if key.variable_default is None else {"default": key.variable_default}
     found |= described({"description": variable.description})
     if variable.options:
         found["options"] = {name: described(option) for name, option in variable.options.items()}

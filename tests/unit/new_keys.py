@@ -22,9 +22,14 @@ ACCOUNTING = {
 }
 
 
+PLAIN: dict[str, Any] = {"text": "a text", "number": 7, "flag": True, "texts": ["a", "b"]}
+"""A value for keys of these types without one here."""
+
+
 def added_keys(head: str, login: str, nodes: str) -> dict[str, dict[str, Any]]:
     """The keys that go with a key, by its name, for a cluster with these hosts. `people` excludes `users`."""
     return {
+        **{key.name: {key.name: PLAIN[key.value]} for key in KEYS if key.value in PLAIN},
         "registry": {"registry": login},
         "users": PEOPLE,
         "people": {"people": "directory"},

@@ -13,10 +13,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Value = Literal["plugin", "cluster_name", "host", "hostlist", "text", "profile", "generation", "mapping", "list", "any"]
+Value = Literal[
+    "text",
+    "choice",
+    "number",
+    "flag",
+    "texts",
+    "cluster_name",
+    "generation",
+    "host",
+    "hostlist",
+    "mapping",
+    "list",
+    "any",
+]
 """What the value of a key is; `schema.py` has the function that checks it."""
 
-ANSIBLE_TYPES: Mapping[str, str] = {"mapping": "dict", "list": "list", "any": "raw", "generation": "int"}
+WITH_RULES = ("mapping", "list", "any")
+"""Values whose content needs a rule (`key_rules.py`)."""
+
+ANSIBLE_TYPES: Mapping[str, str] = {
+    "number": "int",
+    "flag": "bool",
+    "texts": "list",
+    "generation": "int",
+    "mapping": "dict",
+    "list": "list",
+    "any": "raw",
+}
 """Ansible's type of an option with such a value; all others are `str`."""
 
 SLURM_HOSTS = ("controllers", "database", "login", "compute")
@@ -49,15 +73,17 @@ class KeyVariable:
     description: str
     """In Ansible's markup, with an empty line between paragraphs."""
     default: Any = None
-    """None: the variable is required."""
+    """If it is not that of the key."""
     type: str = ""
     """Ansible's type, if it is not that of the key."""
-    elements: str = "dict"
-    """Ansible's type of the elements of a list."""
+    elements: str = ""
+    """Ansible's type of the elements of a list, if it is not that of the key."""
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The argument spec of its elements."""
     grows: bool = False
     """Whether it grows with the cluster, so that only the controllers have its value."""
+    of_site: bool = False
+    """Whether a cluster file without the key leaves it to group_vars."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +124,22 @@ class ClusterKey:
         """Ansible's type of the option."""
         return ANSIBLE_TYPES.get(self.value, "str")
 
+    @property
+    def elements(self) -> str:
+        """Ansible's type of the elements of a list."""
+        return "str" if self.value == "texts" else "dict"
+
+    @property
+    def variable_default(self) -> Any:
+        """The default of its variable; None: the variable is required."""
+        own = self.variable.default if self.variable else None
+        return self.default if own is None else own
+
 
 KEYS = (
     ClusterKey(
         "plugin",
-        "plugin",
+        "choice",
         "The name of this plugin.",
         meaning="always `gpucluster.slurm.cluster`",
         required=True,
@@ -382,7 +419,6 @@ KEYS = (
             Machine types by name, with C(sockets), C(cores_per_socket), C(threads_per_core), C(real_memory)
             (MiB) and C(gres).
             """,
-            default={},
             grows=True,
         ),
     ),
@@ -486,7 +522,6 @@ KEYS = (
 
             The packages are held (C(apt-mark hold)). A host that has Slurm from another source is refused.
             """,
-            default="distribution",
         ),
     ),
     ClusterKey(
@@ -583,7 +618,6 @@ KEYS = (
             are. Roles P(gpucluster.slurm.storage#role) and P(gpucluster.slurm.nfs_server#role) document
             them.
             """,
-            default=[],
             grows=True,
             options={
                 "path": {
@@ -685,7 +719,6 @@ KEYS = (
             Who may log in where, as the key C(access) of the cluster file (inventory plugin
             P(gpucluster.slurm.cluster#inventory)). If empty, nobody's access is changed.
             """,
-            default={},
         ),
         roles=("access",),
     ),
@@ -714,7 +747,6 @@ KEYS = (
             Where and when the cluster is saved, as the key C(backup) of the cluster file (inventory plugin
             P(gpucluster.slurm.cluster#inventory)). If empty, no backup is made.
             """,
-            default={},
         ),
         roles=("backup",),
     ),
@@ -744,7 +776,6 @@ KEYS = (
             Where mails about jobs go, as the key C(mail) of the cluster file (inventory plugin
             P(gpucluster.slurm.cluster#inventory)). If empty, Slurm sends no mail.
             """,
-            default={},
         ),
     ),
     ClusterKey(
@@ -777,7 +808,6 @@ KEYS = (
             file (inventory plugin P(gpucluster.slurm.cluster#inventory)), but with C(script), the text, and
             without C(file).
             """,
-            default=[],
             grows=True,
         ),
     ),
@@ -795,7 +825,6 @@ KEYS = (
         variable=KeyVariable(
             "slurm_epilogs",
             "Scripts that run on each node of a job after it has ended, as C(slurm_prologs).",
-            default=[],
             grows=True,
         ),
     ),
@@ -819,7 +848,7 @@ KEYS = (
     ),
     ClusterKey(
         "profile",
-        "profile",
+        "choice",
         """
         V(strict) has the defaults that a security officer asks for. No jobs of root, users see their own jobs
         and accounts only, and the daemons of Slurm use the addresses of the cluster only.
@@ -833,7 +862,6 @@ KEYS = (
         variable=KeyVariable(
             "slurm_profile",
             "The defaults of the cluster, as the key C(profile) of the cluster file.",
-            default="standard",
         ),
     ),
     ClusterKey(
@@ -851,7 +879,6 @@ KEYS = (
         variable=KeyVariable(
             "slurm_defaults",
             "The generation of the collection's values for parameters of Slurm, as the key C(defaults).",
-            default=1,
         ),
     ),
     ClusterKey(
@@ -881,7 +908,6 @@ KEYS = (
             The firewall of all hosts, as the key C(firewall) of the cluster file (inventory plugin
             P(gpucluster.slurm.cluster#inventory)). If empty, the hosts have no firewall of this collection.
             """,
-            default={},
         ),
         roles=("firewall",),
     ),
@@ -901,7 +927,6 @@ KEYS = (
             Several controllers need C(StateSaveLocation), an absolute path on a file system that all of
             them mount (role P(gpucluster.slurm.slurmctld#role)).
             """,
-            default={},
         ),
     ),
     ClusterKey(
@@ -913,7 +938,6 @@ KEYS = (
         variable=KeyVariable(
             "slurm_cgroup_conf",
             "Parameters of cgroup.conf. They win over the collection's own values; V(null) removes one.",
-            default={},
         ),
     ),
     ClusterKey(
@@ -941,7 +965,6 @@ KEYS = (
             A lookup keeps a text in a file of its own, such as the lookup C(ansible.builtin.file) of
             C(job_submit.lua) in O(slurm_cluster_dir).
             """,
-            default={},
             grows=True,
         ),
     ),
@@ -973,6 +996,7 @@ KEYS = (
             hosts and compute nodes. Role P(gpucluster.slurm.pyxis#role) adds its own line.
             """,
             default=[],
+            of_site=True,
             options={
                 "plugin": {
                     "type": "str",
