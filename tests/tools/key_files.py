@@ -18,7 +18,7 @@ from textwrap import indent
 from typing import Any
 
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, ClusterKey, paragraphs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, PLUGIN, ClusterKey, paragraphs
 from generated_files import run
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,8 @@ def specification(key: ClusterKey) -> dict[str, Any]:
     if key.choices:
         found["choices"] = [*key.choices]
     found |= {"required": True} if key.variable_default is None else {"default": key.variable_default}
-    found |= described({"description": variable.description})
+    about = f"As the key C({key.name}) of inventory plugin P({PLUGIN}#inventory): {paragraphs(key.description)[0]}"
+    found |= described({"description": variable.description or about})
     if variable.options:
         found["options"] = {name: described(option) for name, option in variable.options.items()}
     return found

@@ -70,8 +70,8 @@ class KeyVariable:
     """The shared variable of a key, with its default and its documentation in role slurm."""
 
     name: str
-    description: str
-    """In Ansible's markup, with an empty line between paragraphs."""
+    description: str = ""
+    """In Ansible's markup, with an empty line between paragraphs. Without it, the first paragraph of the key's."""
     default: Any = None
     """If it is not that of the key."""
     type: str = ""
@@ -242,15 +242,7 @@ KEYS = (
         """,
         meaning="[metrics, alerts and dashboards](monitoring.md): the host of Prometheus, or a mapping",
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_monitoring",
-            """
-            How the cluster is measured, as the key C(monitoring) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, nothing is measured.
-            """,
-            default={},
-            type="dict",
-        ),
+        variable=KeyVariable("slurm_monitoring", default={}, type="dict"),
         group="slurm_monitoring",
         roles=("slurm_metrics",),
         removal="give another host the monitoring first, and run site.yml",
@@ -279,15 +271,7 @@ KEYS = (
         """,
         meaning="[a page about the cluster](report.md): the host that serves it, or a mapping",
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_report",
-            """
-            Where a page about the cluster is served, and to whom, as the key C(report) of the cluster file (inventory
-            plugin P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, no page is served.
-            """,
-            default={},
-            type="dict",
-        ),
+        variable=KeyVariable("slurm_report", default={}, type="dict"),
         group="slurm_report",
         roles=("slurm_report",),
         port=KeyPort("slurm_report_port", ("controllers", "login")),
@@ -308,15 +292,7 @@ KEYS = (
         """,
         meaning="[Slurm's REST interface](rest.md) for programs: the host of slurmrestd, or a mapping",
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_rest",
-            """
-            Where slurmrestd runs, and for whom, as the key C(rest) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, there is no slurmrestd.
-            """,
-            default={},
-            type="dict",
-        ),
+        variable=KeyVariable("slurm_rest", default={}, type="dict"),
         group="slurm_rest",
         roles=("slurmrestd",),
         port=KeyPort("slurmrestd_port", ("controllers", "login", "compute")),
@@ -351,12 +327,7 @@ KEYS = (
         stay since the cluster was taken over with them; each run warns about them
         """,
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_taken_over",
-            "Keys with values that a new cluster could not have, as the key C(taken_over) of the cluster file.",
-            default=[],
-            elements="str",
-        ),
+        variable=KeyVariable("slurm_taken_over", default=[], elements="str"),
     ),
     ClusterKey(
         "hardware",
@@ -713,13 +684,7 @@ KEYS = (
         meaning="[who may log in where](access.md), ssh between nodes, limits on login hosts",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_access",
-            """
-            Who may log in where, as the key C(access) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, nobody's access is changed.
-            """,
-        ),
+        variable=KeyVariable("slurm_access"),
         roles=("access",),
     ),
     ClusterKey(
@@ -741,13 +706,7 @@ KEYS = (
         meaning="[where and when the cluster is saved](recovery.md)",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_backup",
-            """
-            Where and when the cluster is saved, as the key C(backup) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, no backup is made.
-            """,
-        ),
+        variable=KeyVariable("slurm_backup"),
         roles=("backup",),
     ),
     ClusterKey(
@@ -770,13 +729,7 @@ KEYS = (
         meaning="[the relay for mails about jobs](prologs.md#mail)",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_mail",
-            """
-            Where mails about jobs go, as the key C(mail) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, Slurm sends no mail.
-            """,
-        ),
+        variable=KeyVariable("slurm_mail"),
     ),
     ClusterKey(
         "prologs",
@@ -859,10 +812,7 @@ KEYS = (
         default="standard",
         version_added="0.2.0",
         choices=PROFILES,
-        variable=KeyVariable(
-            "slurm_profile",
-            "The defaults of the cluster, as the key C(profile) of the cluster file.",
-        ),
+        variable=KeyVariable("slurm_profile"),
     ),
     ClusterKey(
         "defaults",
@@ -876,10 +826,7 @@ KEYS = (
         meaning="the generation of [the collection's values](defaults.md); without it 1",
         default=1,
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_defaults",
-            "The generation of the collection's values for parameters of Slurm, as the key C(defaults).",
-        ),
+        variable=KeyVariable("slurm_defaults"),
     ),
     ClusterKey(
         "firewall",
@@ -902,13 +849,7 @@ KEYS = (
         meaning="[who may connect to which port](firewall.md) of the hosts",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_firewall",
-            """
-            The firewall of all hosts, as the key C(firewall) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, the hosts have no firewall of this collection.
-            """,
-        ),
+        variable=KeyVariable("slurm_firewall"),
         roles=("firewall",),
     ),
     ClusterKey(
