@@ -79,7 +79,8 @@ ELSEWHERE = {
 }
 """Keys that scenario default does not try, with the scenario that does."""
 
-assert {*ADDED, *IN_EVERY_FILE, *ELSEWHERE} == {key.name for key in KEYS}, "a new key has no value here"
+UNKNOWN = {key.name for key in KEYS} ^ {*ADDED, *IN_EVERY_FILE, *ELSEWHERE}
+assert not UNKNOWN, f"keys without a value here, or values without a key: {UNKNOWN}"
 
 ALL = {name: value for key, keys in ADDED.items() if key != "people" for name, value in keys.items()}
 
