@@ -210,7 +210,7 @@ EXAMPLES = r"""
     var: gathered.ansible_facts.slurm_host.slurm_version
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import time
@@ -228,7 +228,7 @@ from ..module_utils.host.module_run import NAMES, PATHS, REQUIRED_TEXT, run_modu
 from ..module_utils.host.packages.apt_lock import run_unlocked
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import HostFacts, HostFactsResult
+    from ..plugin_utils.results.module_results import HostFacts, HostFactsResult
 
 LISTS_SECONDS = 120
 """How long another command may hold the lock of apt's lists. The task that gathers facts has 180 (stages/look.yml)."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..client.commands import NO_ANSWER, NOT_STARTED, Answer, run
 from ..client.scontrol import serving
@@ -31,8 +31,10 @@ from ..host.script_checks import ScriptError, check_script, content_of, why_not
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
 from ..people.directory import absent_users, ids_of, lowered
 from ..people.state import read_applied_plan
-from ..results.fact_records import DirectoryFaults, DirectoryUsers, HostFact, SlurmPackage
 from . import apparmor, cloud_init, clusters, dpkg, last_backup, state_version, ufw
+
+if TYPE_CHECKING:
+    from ...plugin_utils.results.fact_records import DirectoryFaults, DirectoryUsers, HostFact, SlurmPackage
 
 DAEMONS = ("/usr/sbin/slurmctld", "/usr/sbin/slurmd")
 """The daemons that tell their version without a configuration; they have these paths in all packages of Slurm."""

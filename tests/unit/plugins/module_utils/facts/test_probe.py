@@ -22,7 +22,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import prob
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import HostFact
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.results.fact_records import HostFact
 from programs import StandIn
 
 DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nID=debian\nVERSION_ID="13"\nVERSION_CODENAME=trixie\n'
