@@ -26,7 +26,6 @@ from ..module_utils.cluster.variable_names import replaced_variables
 from ..module_utils.doctor import evidence
 from ..module_utils.language.formatting import indented, shown, visible
 from ..module_utils.language.records import (
-    SHOWN,
     Check,
     Range,
     any_text,
@@ -244,7 +243,7 @@ def fact_problems(host: str, facts: Mapping[str, Any]) -> str:
         facts: `ansible_facts` of the host.
     """
     if names := replaced_variables(facts):
-        what = f"a fact named {shown(names[0], SHOWN)[1:-1]}, which is a variable of this collection or of a connection"
+        what = f"a fact named {shown(names[0])[1:-1]}, which is a variable of this collection or of a connection"
     elif wrong := [f"{name}: {error}" for name in FACTS if name in facts and (error := FACTS[name](facts[name]))]:
         what = f"a wrong fact, {wrong[0]}"
     else:
@@ -286,7 +285,7 @@ def _fact_errors(module: str, result: Mapping[str, Any], arguments: Mapping[str,
     wrong = [f"{name}: {what}" for name in own if name in facts and (what := FACTS[name](facts[name]))]
     # Ansible adds the interpreter that it has found.
     strange = [name for name in facts if name not in own and not str(name).startswith("discovered_interpreter_")]
-    return missing + wrong + [f"{shown(name, SHOWN)}: is no fact of this module" for name in strange[:5]]
+    return missing + wrong + [f"{shown(name)}: is no fact of this module" for name in strange[:5]]
 
 
 def _required_facts(own: Sequence[str], arguments: Mapping[str, Any]) -> list[str]:

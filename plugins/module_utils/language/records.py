@@ -13,8 +13,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import date
 from enum import Enum
-from math import isfinite
 from typing import Any, get_args, get_origin, get_type_hints
 
 from .formatting import shown
@@ -24,9 +25,6 @@ Check = Callable[[Any], str]
 
 CORES = 2**14
 """More cores than a machine has. Sets of cores become numbers with as many bits."""
-
-SHOWN = 60
-"""Characters of a wrong value that are shown."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,29 +49,31 @@ class Form(Enum):
     """The form of a text, in words."""
 
     CORES = "a list of cores, such as 0-3,8, with numbers that a machine can have"
+    DAY = "a day such as 2026-11-28"
     LINE = "one line of at most 1000 characters"
     TEXT = "any text; the size of a whole answer is limited"
 
 
 @dataclasses.dataclass(frozen=True)
 class Most:
-    """How many items a list or mapping may have; 4096 without it."""
+    """How many items a list or mapping may have, 4096 without it, and what is allowed as a whole, in words."""
 
     items: int
+    words: str = ""
 
 
 def refused(value: Any, allowed: str) -> str:
     """The error in a value."""
-    return f"found {shown(value, SHOWN)}, allowed: {allowed}"
+    return f"found {shown(value)}, allowed: {allowed}"
 
 
 def number(bound: Range, whole: bool = True) -> Check:
-    """The check of a number, which is finite."""
+    """The check of a number. Bounds refuse what is infinite or no number."""
     allowed = bound.words or f"a number from {bound.least} to {bound.most}"
 
     def check(value: Any) -> str:
         right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-        return "" if right and bound.least <= value <= bound.most and isfinite(value) else refused(value, allowed)
+        return "" if right and bound.least <= value <= bound.most else refused(value, allowed)
 
     return check
 
@@ -101,12 +101,25 @@ def list_of(of: Check, most: int = 4096) -> Check:
     return check
 
 
+def _pair(*parts: Check) -> Check:
+    def check(value: Any) -> str:
+        if not isinstance(value, list) or len(value) != len(parts):
+            return refused(value, f"a list of {len(parts)}")
+        return next((what for part, item in zip(parts, value) if (what := part(item))), "")
+
+    return check
+
+
+def _in_words(check: Check, words: str) -> Check:
+    return (lambda value: refused(value, words) if check(value) else "") if words else check
+
+
 def _mapping(key: Check, of: Check, most: int) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, Mapping) or len(value) > most:
             return refused(value, f"a mapping of at most {most}")
         wrong = ((name, what) for name, item in value.items() if (what := key(name) or of(item)))
-        return next((f"{shown(name, SHOWN)}: {what}" for name, what in wrong), "")
+        return next((f"{shown(name)}: {what}" for name, what in wrong), "")
 
     return check
 
@@ -122,7 +135,7 @@ def _record(fields: Mapping[str, Check], optional: Collection[str]) -> Check:
                 return f"{name}: is missing"
             if what := of(value[name]):
                 return f"{name}: {what}" if not what.startswith("[") else f"{name}{what}"
-        return next((f"found {shown(name, SHOWN)}, which is no such fact" for name in value if name not in fields), "")
+        return next((f"found {shown(name)}, which is no such fact" for name in value if name not in fields), "")
 
     return check
 
@@ -132,6 +145,13 @@ def _cores(value: Any) -> str:
     if not wrong and any(int(core) >= CORES for core in re.findall(r"[0-9]+", value)):
         wrong = refused(value, f"numbers below {CORES}")
     return wrong
+
+
+def _day(value: Any) -> str:
+    with suppress(ValueError):
+        if isinstance(value, str) and len(value) == 10 and date.fromisoformat(value):
+            return ""
+    return refused(value, Form.DAY.value)
 
 
 def any_text(value: Any) -> str:
@@ -148,7 +168,7 @@ def anything(_value: Any) -> str:
     return ""
 
 
-_FORMS: dict[Form, Check] = {Form.CORES: _cores, Form.LINE: line, Form.TEXT: any_text}
+_FORMS: dict[Form, Check] = {Form.CORES: _cores, Form.DAY: _day, Form.LINE: line, Form.TEXT: any_text}
 
 
 def _optional(check: Check, other: Any, words: str = "") -> Check:
@@ -177,14 +197,20 @@ def check_of(kind: Any, names: Mapping[str, Any] | None = None) -> Check:
         return anything
     if is_record(kind):
         return _record(checks_of(kind, names), getattr(kind, "__optional_keys__", ()))
-    most = next((bound.items for bound in bounds if isinstance(bound, Most)), 4096)
-    if get_origin(kind) in (list, tuple, Sequence):  # JSON has lists alone
-        return list_of(check_of(inner[0], names), most)
-    if get_origin(kind) in (dict, Mapping):
-        return _mapping(check_of(inner[0], names), check_of(inner[1], names), most)
+    most = next((bound for bound in bounds if isinstance(bound, Most)), Most(4096))
+    if get_origin(kind) in (tuple, list, Sequence, dict, Mapping):
+        return _in_words(_check_of_items(kind, inner, most, names), most.words)
     if inner and is_record(inner[-1]) and not checks_of(inner[-1]):
         return _optional(check_of(inner[0], names), {})
     return truth if kind is bool else _check_of_bounds(kind, bounds)
+
+
+def _check_of_items(kind: Any, inner: Sequence[Any], most: Most, names: Mapping[str, Any] | None) -> Check:
+    """The check of a list, of a pair or of a mapping. JSON has lists alone."""
+    first, *others = [check_of(each, names) for each in inner if each is not ...]
+    if get_origin(kind) in (dict, Mapping):
+        return _mapping(first, others[0], most.items)
+    return _pair(first, *others) if others else list_of(first, most.items)
 
 
 def _check_of_bounds(kind: Any, bounds: Sequence[Any]) -> Check:

@@ -161,47 +161,76 @@ class HostFact(TypedDict):
     """The fact `slurm_host` (module slurm_host_facts)."""
 
     distribution: Annotated[str, Pattern(r"[a-z0-9._-]+( [A-Za-z0-9._-]+)?", 64)]
+    """Name and release, such as `debian 13`."""
     codename: Annotated[str, Pattern(r"[a-z0-9._-]*", 64)]
     hostname: Annotated[str, Pattern(r"[A-Za-z0-9._-]*", 255)]
     container: Annotated[str, Pattern(r"[a-z0-9-]+", 64)]
+    """The kind of a container, as systemd-detect-virt says it; `none` for a machine."""
     memory_mib: Mib
     nvidia_gpus: Gpus
     slurm_version: Version
+    """The release of Slurm that the host has, or else would get."""
     slurm: SlurmPackage
     packages: dict[Word, Word]
+    """The versions of those asked that are installed."""
     unheld: list[Word]
+    """The packages of the source packages asked that apt may change."""
     candidates: dict[Word, Word]
+    """The versions that apt would install."""
     mirror: Annotated[str, Pattern(r"(?:[a-z+]+:[A-Za-z0-9+._~:/@%-]+)?")]
+    """The method and address of the distribution's archive; asked with candidates."""
     interrupted: bool
+    """Whether an installation of packages was interrupted."""
     clocks: dict[Word, bool]
+    """Whether a service that keeps the clock runs, of those that start with the host."""
     made: dict[Word, Checksum]
+    """The checksums of the records that hold, so that their modules need not run."""
     users: dict[Word, Number32]
     taken_ids: dict[Word, Annotated[list[Line], Most(64)]]
+    """Who else has the ids asked."""
     paths: dict[Path, Annotated[str, Pattern(_OWNER)]]
+    """Owner and mode of those that exist."""
     directories: DirectoryFaults
     people: ChecksumOrEmpty
+    """The checksum of the plan of users that was applied last."""
     directory: DirectoryUsers
     free_mib: dict[Path, Mib]
+    """What an ordinary user can still write."""
     read_only: list[Path]
+    """Directories that each run may write into, and cannot."""
     files: dict[Path, Checksum]
+    """The checksums of those that exist."""
     programs: dict[Annotated[str, Pattern(r"/?[A-Za-z0-9+._/@%:~,*?!\[\]-]+")], Sentence]
+    """Why those that cannot run cannot."""
     scripts: dict[Annotated[str, Pattern(r"[a-z_]+(: |\.)[A-Za-z0-9._-]+")], Sentence]
+    """Why no interpreter of this host would run them."""
     part: ChecksumOrEmpty
+    """The checksum of a part of a file."""
     other_addresses: dict[Annotated[str, Pattern(r"[A-Za-z0-9._-]+", 255)], Annotated[str, Pattern(r"[0-9.]+", 15)]]
+    """The addresses in the other lines of /etc/hosts."""
     clusters: Clusters
     state_version: Number32
+    """The version of this collection's files on the host; 0 without any."""
     cloud_init: CloudInit
     ufw: list[Annotated[str, Pattern(rf"any|{_PORTS}(,{_PORTS})*")]] | None
+    """The ports that ufw has open; null if it is off."""
     profiles: dict[Word, Annotated[str, Pattern("loaded|missing|no userns|not loaded")]]
+    """What AppArmor says of programs that make user namespaces."""
     kernel: dict[Annotated[str, Pattern(r"[A-Za-z0-9._/-]+")], Annotated[int, Range(1 << 63, -(1 << 63))]]
     storage: StateDigest
+    """The checksum of the mounts, homes and exports that were applied last."""
     firewall: StateDigest
+    """The checksum of the rules that were applied last."""
     backup: Sentence
+    """The fault of the last backup."""
     serving_controller: Annotated[str, Pattern(r"[A-Za-z0-9._-]*", 255)]
     jobs: dict[Annotated[str, Pattern("[0-9]+", 10)], Annotated[str, Pattern("runs|reports|open")]]
+    """What of jobs runs on the host."""
     out_of_service: Annotated[str, Pattern(r"[A-Za-z0-9._,\[\]-]*", 1 << 20)] | None
+    """The nodes on which no job starts; null if slurmctld was not asked, or did not answer."""
     host_key: Annotated[str, Pattern(rf"({_KEY})?", 2000)]
     sshd: Annotated[str, Pattern("(all|administrators|job)?")]
+    """Who passes it."""
     known_hosts: Annotated[list[Annotated[str, Pattern(rf"[A-Za-z0-9:._,-]+ {_KEY}", 3000)]], Most(MOST_HOSTS)]
     namespaces: Namespaces
 
