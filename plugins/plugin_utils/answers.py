@@ -25,19 +25,7 @@ from ..module_utils.client.advice import without_harmful_advice
 from ..module_utils.cluster.variable_names import replaced_variables
 from ..module_utils.doctor import evidence
 from ..module_utils.language.formatting import indented, shown, visible
-from ..module_utils.language.records import (
-    Check,
-    Range,
-    any_text,
-    anything,
-    check_of,
-    checks_of,
-    line,
-    list_of,
-    number,
-    refused,
-    truth,
-)
+from ..module_utils.language.records import anything, check_of, checks_of, refused
 from .results import fact_records, module_results
 
 TEXT = 2**24
@@ -83,28 +71,8 @@ RESULTS = {
 SOMETIMES = {module: record.__optional_keys__ - _OF_ANY for module, record in module_results.RESULTS.items()}
 """The keys that they do not always return. A module that fails need not return any."""
 
-COMMON: dict[str, Check] = {
-    "changed": truth,
-    "failed": truth,
-    "skipped": truth,
-    "unreachable": truth,
-    "msg": anything,
-    "rc": number(Range(1 << 32, -(1 << 32))),
-    "stdout": any_text,
-    "stderr": any_text,
-    "module_stdout": any_text,
-    "module_stderr": any_text,
-    "warnings": list_of(anything),
-    "deprecations": list_of(anything),
-    "exception": anything,
-    "invocation": anything,
-    "ansible_job_id": line,
-    "started": anything,
-    "finished": anything,
-    "results_file": line,
-    "put_back": truth,  # a module that has failed has restored what it had changed
-}
-"""The keys that any module may return, or Ansible in its place. `msg` of some modules is not a text."""
+COMMON = checks_of(module_results.AnyResult)
+"""The checks of the keys that any module may return."""
 
 # The callback that shows a diff reads these keys. It would print `prepared` unchanged.
 _DIFF = ("before", "after", "before_header", "after_header", "src_binary", "dst_binary", "src_larger", "dst_larger")

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Annotated, Any
 
 from ..language.formatting import message, shown, visible
-from ..language.records import Check, Form, Most, Pattern, Range, checks_of
+from ..language.records import TEXT, Check, Most, Pattern, Range, checks_of
 from ..language.spelling import nearest
 from .catalog import TESTS, AcceptanceTest, Scope
 
@@ -25,7 +25,7 @@ MOST_LINES = 20_000
 LONGEST_LINE = 65_536
 """Characters of a line; the names of 512 nodes fit."""
 
-Text = Annotated[str, Form.TEXT]
+Text = Annotated[str, TEXT]
 
 LONGEST_TEXT = 500
 """Characters of the text of a check."""
@@ -60,7 +60,7 @@ class MeasuredValue:
     nodes: Annotated[tuple[Text, ...], Most(LONGEST_LINE)]
     gpu: Annotated[int, Range(MOST_GPUS - 1, words=f"a whole number from 0 to {MOST_GPUS - 1}")] | None
     size: Annotated[int, Range(LARGEST_SIZE, 1, f"a whole number from 1 to {LARGEST_SIZE}")] | None
-    text: Annotated[str, Pattern("(?s:.*)", LONGEST_TEXT, f"a text of up to {LONGEST_TEXT} characters")]
+    text: Annotated[str, Pattern(TEXT.pattern, LONGEST_TEXT, f"a text of up to {LONGEST_TEXT} characters")]
     hardware: Text
     driver: Annotated[str, Pattern(DRIVER, words="a release such as 580.159.04, or an empty text")]
     image: Annotated[str, Pattern(IMAGE, 255, "the name of an image, or an empty text")]

@@ -45,13 +45,16 @@ class Pattern:
     words: str = ""
 
 
+LINE = Pattern(r"[^\n]*", 1000, "a text of one line, of at most 1000 characters")
+TEXT = Pattern("(?s:.*)", 1 << 62, "a text")
+"""Any text: the size of a whole answer is limited."""
+
+
 class Form(Enum):
     """The form of a text, in words."""
 
     CORES = "a list of cores, such as 0-3,8, with numbers that a machine can have"
     DAY = "a day such as 2026-11-28"
-    LINE = "one line of at most 1000 characters"
-    TEXT = "any text; the size of a whole answer is limited"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +70,7 @@ def refused(value: Any, allowed: str) -> str:
     return f"found {shown(value)}, allowed: {allowed}"
 
 
-def number(bound: Range, whole: bool = True) -> Check:
+def _number(bound: Range, whole: bool = True) -> Check:
     """The check of a number. Bounds refuse what is infinite or no number."""
     allowed = bound.words or f"a number from {bound.least} to {bound.most}"
 
@@ -88,11 +91,11 @@ def _text(bound: Pattern) -> Check:
     return check
 
 
-def truth(value: Any) -> str:
+def _truth(value: Any) -> str:
     return "" if isinstance(value, bool) else refused(value, "true or false")
 
 
-def list_of(of: Check, most: int = 4096) -> Check:
+def _list(of: Check, most: int) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, list) or len(value) > most:
             return refused(value, f"a list of at most {most}")
@@ -154,21 +157,11 @@ def _day(value: Any) -> str:
     return refused(value, Form.DAY.value)
 
 
-def any_text(value: Any) -> str:
-    return "" if isinstance(value, str) else refused(value, "a text")
-
-
-def line(value: Any) -> str:
-    if isinstance(value, str) and "\n" not in value and len(value) <= 1000:
-        return ""
-    return refused(value, "a text of one line, of at most 1000 characters")
-
-
 def anything(_value: Any) -> str:
     return ""
 
 
-_FORMS: dict[Form, Check] = {Form.CORES: _cores, Form.DAY: _day, Form.LINE: line, Form.TEXT: any_text}
+_FORMS: dict[Form, Check] = {Form.CORES: _cores, Form.DAY: _day}
 
 
 def _optional(check: Check, other: Any, words: str = "") -> Check:
@@ -202,7 +195,7 @@ def check_of(kind: Any, names: Mapping[str, Any] | None = None) -> Check:
         return _in_words(_check_of_items(kind, inner, most, names), most.words)
     if inner and is_record(inner[-1]) and not checks_of(inner[-1]):
         return _optional(check_of(inner[0], names), {})
-    return truth if kind is bool else _check_of_bounds(kind, bounds)
+    return _truth if kind is bool else _check_of_bounds(kind, bounds)
 
 
 def _check_of_items(kind: Any, inner: Sequence[Any], most: Most, names: Mapping[str, Any] | None) -> Check:
@@ -210,14 +203,14 @@ def _check_of_items(kind: Any, inner: Sequence[Any], most: Most, names: Mapping[
     first, *others = [check_of(each, names) for each in inner if each is not ...]
     if get_origin(kind) in (dict, Mapping):
         return _mapping(first, others[0], most.items)
-    return _pair(first, *others) if others else list_of(first, most.items)
+    return _pair(first, *others) if others else _list(first, most.items)
 
 
 def _check_of_bounds(kind: Any, bounds: Sequence[Any]) -> Check:
     """The check of a text or number by its bounds. Raises TypeError without any."""
     for bound in bounds:
         if isinstance(bound, Range):
-            return number(bound, whole=kind is int)
+            return _number(bound, whole=kind is int)
         if isinstance(bound, Pattern):
             return _text(bound)
         if isinstance(bound, Form):

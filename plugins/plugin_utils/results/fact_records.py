@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, TypedDict
 
-from ...module_utils.language.records import CORES, Form, Range
+from ...module_utils.language.records import CORES, LINE, TEXT, Form, Range
 from ...module_utils.language.records import Most as Most
 from ...module_utils.language.records import Pattern as Pattern
 
@@ -31,8 +31,8 @@ _KEY = r"[a-z0-9-]+ [A-Za-z0-9+/]+=*"
 _PORTS = r"[0-9]{1,5}(:[0-9]{1,5})?"
 _OWNER = r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}"
 
-Line = Annotated[str, Form.LINE]
-Text = Annotated[str, Form.TEXT]
+Line = Annotated[str, LINE]
+Text = Annotated[str, TEXT]
 Seconds = Annotated[float, Range(1 << 40, -(1 << 40), "seconds")]
 Word = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9+._~:-]*")]
 ShortWord = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9+._~:-]*", 64)]

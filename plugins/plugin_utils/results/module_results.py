@@ -38,6 +38,31 @@ FileName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*")]
 Entities = Annotated[list[dict[Line, Any]], Most(MANY)]
 
 
+class AnyResult(TypedDict, total=False):
+    """What any module may return, or Ansible in its place. `msg` of some modules is not a text."""
+
+    changed: bool
+    failed: bool
+    skipped: bool
+    unreachable: bool
+    msg: Any
+    rc: Annotated[int, Range(1 << 32, -(1 << 32))]
+    stdout: Text
+    stderr: Text
+    module_stdout: Text
+    module_stderr: Text
+    warnings: list[Any]
+    deprecations: list[Any]
+    exception: Any
+    invocation: Any
+    ansible_job_id: Line
+    started: Any
+    finished: Any
+    results_file: Line
+    put_back: bool
+    """A module that has failed has restored what it had changed."""
+
+
 class Result(TypedDict):
     """The result of any module."""
 

@@ -116,6 +116,7 @@ FACTS: list[tuple[str, Path_, Any]] = [
     ("a device file with a newline", ("slurm_hardware", "device_files"), ["/dev/nvidia0\nGresTypes=x"]),
     ("a device file that is none", ("slurm_hardware", "device_files"), [None]),
     ("a fact that there is not", ("slurm_hardware", "owner"), "root"),
+    ("many places at which a password could be", ("slurm_hardware", "cpus"), ["//" + ":" * 200_000]),
     ("hardware that is a text", ("slurm_hardware",), "none"),
     ("hardware that is null", ("slurm_hardware",), None),
     ("a host name with a command", ("slurm_host", "hostname"), "n1$(reboot)"),
