@@ -46,7 +46,7 @@ IMAGE = r"[A-Za-z0-9._/@:#+-]{0,255}"
 
 
 def above_zero(most: float) -> Range:
-    """The bounds of a number that is not zero."""
+    """The bounds of a number above zero."""
     return Range(most, 1e-12, f"a number above 0, up to {most:g}")
 
 

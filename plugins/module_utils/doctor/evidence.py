@@ -281,12 +281,14 @@ def complete(kind: type[Of], **facts: Any) -> Of:
 
 def typed(kind: type[Of], answer: Mapping[str, Any]) -> Of:
     """Evidence of a kind, from the result of a module whose form has been checked; other keys are left out."""
-    return kind(**{each.name: _value(each.name, answer[each.name]) for each in fields(kind) if each.name in answer})
+    given = [each for each in fields(kind) if each.name in answer]
+    return kind(**{each.name: _value(str(each.type), answer[each.name]) for each in given})
 
 
-def _value(name: str, value: Any) -> Any:
-    if name in ("slurmd", "munge"):
+def _value(kind: str, value: Any) -> Any:
+    """The value of a field; kind: its type as it is written."""
+    if kind == "DaemonState":
         return typed(DaemonState, value)
-    if name == "daemons":
+    if "DaemonState" in kind:
         return {unit: typed(DaemonState, state) for unit, state in value.items()}
     return tuple(value) if isinstance(value, list) else value
