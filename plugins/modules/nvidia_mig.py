@@ -38,7 +38,7 @@ EXAMPLES = r"""
       - {name: gpu, type: h100_80gb_hbm3, count: 2, autodetect: nvml, mig: {3g.40gb: 1, 1g.10gb: 4}}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ from ..module_utils.host.module_run import run_module
 from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import MigResult
+    from ..plugin_utils.results.module_results import MigResult
 
 
 def touch(path: str) -> None:

@@ -74,7 +74,7 @@ EXAMPLES = r"""
           -:ALL:ALL
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import glob
 import grp
@@ -92,7 +92,7 @@ from ..module_utils.host.job_processes import processes, served_steps
 from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import AccessResult
+    from ..plugin_utils.results.module_results import AccessResult
 
 DIRECTORY = "/var/lib/gpucluster-slurm/access"
 """Directory of the previous files until the change is confirmed."""

@@ -81,7 +81,7 @@ from ..module_utils.accounting.sacctmgr import Sacctmgr
 from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PolicyResult
+    from ..plugin_utils.results.module_results import PolicyResult
 
 
 def change_cluster(module: AnsibleModule) -> PolicyResult:

@@ -168,7 +168,7 @@ EXAMPLES = r"""
     msg: "{{ config.table | join('\n') }}"
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import signal
@@ -215,7 +215,7 @@ from ..module_utils.rolling.next_nodes import node_of
 from ..module_utils.rolling.node_removal import is_ours
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ConfigResult
+    from ..plugin_utils.results.module_results import ConfigResult
 
 MANAGED = "Managed by gpucluster.slurm"
 """In the first line of files that this collection has written."""

@@ -49,7 +49,7 @@ EXAMPLES = r"""
   no_log: true
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import re
@@ -73,7 +73,7 @@ from ..module_utils.controller.drift import differences
 from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ConfigurationInfo, FoundConfiguration
+    from ..plugin_utils.results.module_results import ConfigurationInfo, FoundConfiguration
 
 DEFAULT = "/etc/slurm/slurm.conf"
 PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

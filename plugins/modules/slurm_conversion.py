@@ -71,7 +71,7 @@ EXAMPLES = r"""
     conf: "{{ lookup('gpucluster.slurm.rendered', 'slurmdbd.conf.j2') }}"
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import json
 import os
@@ -92,7 +92,7 @@ from ..module_utils.host.files import File, FileError, write
 from ..module_utils.host.module_run import REQUIRED_TEXT, run_module
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ConversionResult
+    from ..plugin_utils.results.module_results import ConversionResult
 
 KEPT = "/var/lib/gpucluster-slurm/upgrade"
 RECORD = f"{KEPT}/state.json"

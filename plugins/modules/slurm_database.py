@@ -68,7 +68,7 @@ EXAMPLES = r"""
     queries: [SELECT schema_name AS name FROM information_schema.schemata]
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 from typing import TYPE_CHECKING
 
@@ -86,7 +86,7 @@ from ..module_utils.controller.mariadb_client import (
 from ..module_utils.host.module_run import NAMES, REQUIRED_TEXT, run_module
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import DatabaseResult
+    from ..plugin_utils.results.module_results import DatabaseResult
 
 Change = tuple[str, str, str]
 """What is there before and after it, as the diff has them, and the statement."""

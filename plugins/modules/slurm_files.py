@@ -75,7 +75,7 @@ EXAMPLES = r"""
       - {path: /srv/registry, owner: docker-registry, mode: "0750"}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from typing import TYPE_CHECKING
@@ -90,7 +90,7 @@ from ..module_utils.host.files import OPTIONS, SECRET_OPTIONS, check, from_optio
 from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import FilesResult
+    from ..plugin_utils.results.module_results import FilesResult
 
 MARK = b"Managed by gpucluster.slurm"
 """The text by which files of this collection are recognized."""

@@ -62,7 +62,7 @@ EXAMPLES = r"""
     ssh_port: "{{ plan.ssh_port }}"
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from ipaddress import ip_address, ip_network
@@ -77,7 +77,7 @@ from ..module_utils.host.json_files import read_record
 from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import FirewallResult
+    from ..plugin_utils.results.module_results import FirewallResult
 
 
 def connection() -> tuple[str, int] | None:

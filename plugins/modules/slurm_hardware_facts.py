@@ -224,7 +224,7 @@ from ..module_utils.facts.measurement import OPTIONS, measure
 from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import HardwareResult
+    from ..plugin_utils.results.module_results import HardwareResult
 
 
 def hardware_facts(module: AnsibleModule) -> HardwareResult:

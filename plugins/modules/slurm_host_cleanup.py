@@ -93,7 +93,7 @@ EXAMPLES = r"""
       - {path: /etc/hosts, marker: "# {mark} gpucluster.slurm hpc-demo-cluster"}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import glob
 import os
@@ -111,7 +111,7 @@ from ..module_utils.host.module_run import PATHS, REQUIRED_PATH, run_module
 from ..module_utils.host.plan_result import plan_result
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PlanResult
+    from ..plugin_utils.results.module_results import PlanResult
 
 MARK = b"Managed by gpucluster.slurm"
 EDGE = 1024

@@ -78,7 +78,7 @@ EXAMPLES = r"""
     hours: 8
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import json
 import os
@@ -100,7 +100,7 @@ from ..module_utils.maintenance.mails import Announcement, Mail, MailRecord
 from ..module_utils.maintenance.window import MaintenanceWindow, clock, present, time_of_slurm, wanted_window
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import (
+    from ..plugin_utils.results.module_results import (
         MaintenanceJob,
         MaintenanceJobs,
         MaintenanceResult,

@@ -85,7 +85,7 @@ EXAMPLES = r"""
     budget: {"*": 10%, debug: 1}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import json
 import os
@@ -109,8 +109,8 @@ from ..module_utils.rolling import next_nodes as rolling
 from ..module_utils.rolling.next_nodes import CHANGED, DONE, FAILED, SILENT, WORKING, Decision, Job, Node, RollingError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.fact_records import Empty
-    from ..module_utils.results.module_results import RollingResult, Run
+    from ..plugin_utils.results.fact_records import Empty
+    from ..plugin_utils.results.module_results import RollingResult, Run
 
 RECORD = "/var/lib/gpucluster-slurm/rolling.json"
 RESERVATION = "gpucluster_rolling"

@@ -53,7 +53,7 @@ EXAMPLES = r"""
   run_once: true
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import time
@@ -70,8 +70,8 @@ from ..module_utils.language.errors import CollectionError
 from ..module_utils.language.hostlist import fold
 
 if TYPE_CHECKING:
-    from ..module_utils.results.fact_records import Empty
-    from ..module_utils.results.module_results import Run, RunResult
+    from ..plugin_utils.results.fact_records import Empty
+    from ..plugin_utils.results.module_results import Run, RunResult
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
 

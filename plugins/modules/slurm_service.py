@@ -174,7 +174,7 @@ EXAMPLES = r"""
     reload: [scontrol, reconfigure]
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import shutil
@@ -196,7 +196,7 @@ from ..module_utils.host.program_library import remove_library
 from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ServiceResult
+    from ..plugin_utils.results.module_results import ServiceResult
 
 # Everything below it belongs to systemd.
 UNITS = "/etc/systemd/"

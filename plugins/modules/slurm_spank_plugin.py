@@ -85,7 +85,7 @@ EXAMPLES = r"""
   when: plugin.unproven
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -97,7 +97,7 @@ from ..module_utils.host.module_run import run_module
 from ..module_utils.host.spank_change import Change, SpankPlugin, apply, checksum, content
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PluginResult
+    from ..plugin_utils.results.module_results import PluginResult
 
 KEPT = "/var/lib/gpucluster-slurm"
 """Directory in which the previous line is kept."""

@@ -72,7 +72,7 @@ EXAMPLES = r"""
     remove: ["{{ written.file }}"]
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 from typing import TYPE_CHECKING, Any, cast
 
@@ -87,7 +87,7 @@ from ..module_utils.controller.state_save_location import (
 from ..module_utils.host.module_run import NAMES, run_module
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import StateDirectoryResult
+    from ..plugin_utils.results.module_results import StateDirectoryResult
 
 
 def answer(params: dict[str, Any], check_mode: bool) -> StateDirectoryResult:

@@ -31,7 +31,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_updates_info:
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,7 @@ from ..module_utils.host.module_run import run_module
 from ..module_utils.host.packages.apt_updates import gather_updates
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import UpdatesInfo
+    from ..plugin_utils.results.module_results import UpdatesInfo
 
 
 def gather(module: AnsibleModule) -> UpdatesInfo:

@@ -132,7 +132,7 @@ class PlainHost(RunHost):
 
     def say(self, **facts: Any) -> PlainHost:
         """Set facts that this host has said; return it."""
-        self.facts.update(facts)
+        dict.update(self.facts, facts)
         return self
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from ..results.module_results import PlannedChange, PlanResult
+    from ...plugin_utils.results.module_results import PlannedChange, PlanResult
 
 
 def plan_result(plan: Sequence[Mapping[str, str | None]]) -> PlanResult:
