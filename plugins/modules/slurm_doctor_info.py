@@ -16,22 +16,7 @@ description:
     controller also returns the nodes that are down, drained, invalid or do not answer, and those whose slurmd takes no
     connection or gives the controller no answer.
   - It changes nothing. Role P(gpucluster.slurm.doctor#role) draws the conclusions.
-options:
-  controller:
-    description: Whether the host is a controller. Only a controller asks Slurm.
-    type: bool
-    default: true
-  keys:
-    description: Files with secrets, by the name of the secret. Missing ones are left out.
-    type: dict
-    default: {}
-    version_added: 0.3.0
-  max_key_age:
-    description: Days after which a secret is old; V(0) is no limit.
-    type: int
-    default: 0
-    version_added: 0.3.0
-extends_documentation_fragment: [gpucluster.slurm.reading]
+extends_documentation_fragment: [gpucluster.slurm.reading, gpucluster.slurm.arguments.slurm_doctor_info]
 """
 
 EXAMPLES = r"""
@@ -49,6 +34,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.doctor import controller_facts
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option, switch
 
 
 def gather_server_facts(module: AnsibleModule) -> Mapping[str, object]:
@@ -59,9 +45,11 @@ def gather_server_facts(module: AnsibleModule) -> Mapping[str, object]:
 
 
 ARGUMENTS = {
-    "controller": {"type": "bool", "default": True},
-    "keys": {"type": "dict", "default": {}, "no_log": False},
-    "max_key_age": {"type": "int", "default": 0, "no_log": False},
+    "controller": switch("Whether the host is a controller. Only a controller asks Slurm.", default=True),
+    "keys": option(
+        "Files with secrets, by the name of the secret. Missing ones are left out.", "dict", default={}, no_log=False
+    ),
+    "max_key_age": option("Days after which a secret is old; V(0) is no limit.", "int", default=0, no_log=False),
 }
 
 

@@ -18,12 +18,7 @@ description:
   - A security update is a version in a list of Debian's or Ubuntu's archive of security updates. Other sources of
     packages do not say what their versions are for.
   - It changes nothing and does not update apt's lists.
-options:
-  whole:
-    description: Whether to return the security updates of all packages as well.
-    type: bool
-    default: false
-extends_documentation_fragment: [gpucluster.slurm.reading]
+extends_documentation_fragment: [gpucluster.slurm.reading, gpucluster.slurm.arguments.slurm_updates_info]
 """
 
 EXAMPLES = r"""
@@ -39,6 +34,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.client.commands import output
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import switch
 from ..module_utils.host.packages.apt_updates import gather_updates
 
 if TYPE_CHECKING:
@@ -50,7 +46,7 @@ def gather(module: AnsibleModule) -> UpdatesInfo:
     return {"changed": False, **gather_updates(output, module.params["whole"])}
 
 
-ARGUMENTS = {"whole": {"type": "bool", "default": False}}
+ARGUMENTS = {"whole": switch("Whether to return the security updates of all packages as well.")}
 
 
 def main() -> None:

@@ -361,7 +361,7 @@ def trend(entry: BaselineEntry, now: float) -> str:
     return f"{change:+.1f} % since {day} ({len(past)} run{'s' if len(past) > 1 else ''})"
 
 
-def written(entry: BaselineEntry) -> dict[str, Any]:
+def written(entry: BaselineEntry) -> dict[str, object]:
     """An entry as the file has it, in its order."""
     data = asdict(entry)
     data["history"] = [list(item) for item in entry.history]

@@ -160,7 +160,7 @@ def _checks() -> dict[str, Check]:
     return checks_of(MeasuredValue)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     """An object of JSON, whose keys Python would else let replace each other."""
     data = dict(pairs)
     if len(data) != len(pairs):

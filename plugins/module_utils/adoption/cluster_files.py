@@ -17,6 +17,9 @@ from ..language.formatting import shown
 from ..language.hostlist import expand, fold
 from .comments import LEFT_OUT, Comment
 
+Entry = dict[str, Any]
+"""A mapping of the cluster file: an entry of a list, the parameters of one of Slurm's files, or all of it."""
+
 
 class ClusterFiles:
     """The files of a cluster, and the comments about what becomes of them.

@@ -14,7 +14,7 @@ start. C(slurmd -C) cannot replace it either: it ignores SlurmdParameters, and a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +167,7 @@ def parse_node_line(text: str) -> dict[str, int]:
     return {PARAMETERS[name]: int(value) for name, value in re.findall(r"(\w+)=(\d+)", text) if name in PARAMETERS}
 
 
-def differences(facts: dict[str, Any], reported: dict[str, int]) -> list[HardwareDifference]:
+def differences(facts: Mapping[str, Any], reported: dict[str, int]) -> list[HardwareDifference]:
     """The facts for which slurmd reports other values."""
     return [
         {"name": name, "measured": facts[name], "slurmd": value}

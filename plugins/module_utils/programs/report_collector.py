@@ -452,7 +452,7 @@ class Collection:
         return None
 
     def lack(self, part: str, why: str) -> None:
-        """Note why a part is missing."""
+        """Record why a part is missing."""
         self.missing.append({"part": part, "why": why})
 
     def collect(self, hosts: Path | None) -> Row:
