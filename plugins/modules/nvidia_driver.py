@@ -30,7 +30,7 @@ EXAMPLES = r"""
     platforms: "{{ lookup('gpucluster.slurm.decision', 'nvidia_driver.platforms') }}"
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ from ..module_utils.host.packages.apt_get import services_held
 from ..module_utils.host.packages.apt_lock import SECONDS, run_unlocked
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import DriverResult
+    from ..plugin_utils.results.module_results import DriverResult
 
 SOURCES = "/etc/apt/sources.list.d/gpucluster-nvidia.sources"
 LISTS = "/etc/apt/sources.list.d"

@@ -23,7 +23,7 @@ EXAMPLES = r"""
     gres: [{name: gpu, type: h100_80gb_hbm3, count: 1, mig: {1g.10gb: 7}}]
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ from ..module_utils.host.options import option
 from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import MigResult
+    from ..plugin_utils.results.module_results import MigResult
 
 
 def touch(path: str) -> None:

@@ -27,7 +27,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_acceptance: {step: begin, nodes: "gpu[001-200]", change: quick}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import json
 import os
@@ -53,8 +53,8 @@ from ..module_utils.rolling import next_nodes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..module_utils.results.fact_records import Empty
-    from ..module_utils.results.module_results import AcceptanceOutput, AcceptanceResult, Run
+    from ..plugin_utils.results.fact_records import Empty
+    from ..plugin_utils.results.module_results import AcceptanceOutput, AcceptanceResult, Run
 
 RECORD = "/var/lib/gpucluster-slurm/accept/run.json"
 RUNS = "/var/lib/gpucluster-slurm/report/acceptance.json"

@@ -23,7 +23,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_access: {who: job, administrators: [ops]}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import glob
 import grp
@@ -42,7 +42,7 @@ from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import AccessResult
+    from ..plugin_utils.results.module_results import AccessResult
 
 DIRECTORY = "/var/lib/gpucluster-slurm/access"
 """Directory of the previous files until the change is confirmed."""

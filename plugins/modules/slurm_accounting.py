@@ -123,7 +123,7 @@ from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.plan_result import plan_result
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PolicyResult
+    from ..plugin_utils.results.module_results import PolicyResult
 
 
 def change_accounting(module: AnsibleModule) -> PolicyResult:

@@ -84,7 +84,7 @@ from ..module_utils.accounting.unmanaged import list_unmanaged
 from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PolicyInfo
+    from ..plugin_utils.results.module_results import PolicyInfo
 
 ARGUMENTS = {"cluster": CLUSTER}
 

@@ -40,7 +40,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_config: {files: {slurm.conf: "{{ text }}"}}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import signal
@@ -88,7 +88,7 @@ from ..module_utils.rolling.next_nodes import node_of
 from ..module_utils.rolling.node_removal import is_ours
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ConfigResult
+    from ..plugin_utils.results.module_results import ConfigResult
 
 MANAGED = "Managed by gpucluster.slurm"
 """In the first line of files that this collection has written."""

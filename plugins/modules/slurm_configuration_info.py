@@ -23,7 +23,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_configuration_info:
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import re
@@ -48,7 +48,7 @@ from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ConfigurationInfo, FoundConfiguration
+    from ..plugin_utils.results.module_results import ConfigurationInfo, FoundConfiguration
 
 DEFAULT = "/etc/slurm/slurm.conf"
 PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -24,7 +24,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_conversion: {state: saved, conf: "{{ text }}"}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import json
 import os
@@ -47,7 +47,7 @@ from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option, switch
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ConversionResult
+    from ..plugin_utils.results.module_results import ConversionResult
 
 KEPT = "/var/lib/gpucluster-slurm/upgrade"
 RECORD = f"{KEPT}/state.json"

@@ -19,7 +19,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_database: {name: slurm_acct_db}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option, several
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import DatabaseResult
+    from ..plugin_utils.results.module_results import DatabaseResult
 
 Change = tuple[str, str, str]
 """What is there before and after it, as the diff has them, and the statement."""

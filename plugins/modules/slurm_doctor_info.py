@@ -23,27 +23,24 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_doctor_info:
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.doctor import controller_facts, daemon_facts
+from ..module_utils.doctor import controller_facts
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option, switch
 
-if TYPE_CHECKING:
-    from ..module_utils.doctor.results import DoctorInfo
 
-
-def gather_server_facts(module: AnsibleModule) -> DoctorInfo:
+def gather_server_facts(module: AnsibleModule) -> Mapping[str, object]:
     """The module's result. Raises CommandError and ValueError."""
     given = module.params
-    answer = controller_facts.gather(given["controller"])
-    old = daemon_facts.find_old(given["keys"], given["max_key_age"])
-    return {"changed": False, "time": time.time(), "clock_offset": 0.0, "old_keys": old, **answer}
+    answer = controller_facts.gather(given["controller"], given["keys"], given["max_key_age"])
+    return {"changed": False, "time": time.time(), "clock_offset": 0.0, **asdict(answer)}
 
 
 ARGUMENTS = {

@@ -22,10 +22,11 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_doctor_node_info: {node: gpu007}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -33,14 +34,11 @@ from ..module_utils.doctor.node_facts import HostQuestions, gather
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option, several
 
-if TYPE_CHECKING:
-    from ..module_utils.doctor.results import DoctorNodeInfo
 
-
-def gather_host_facts(module: AnsibleModule) -> DoctorNodeInfo:
+def gather_host_facts(module: AnsibleModule) -> Mapping[str, object]:
     """The module's result."""
     answer = gather(HostQuestions(**module.params))
-    return {"changed": False, "time": time.time(), "clock_offset": 0.0, **answer}
+    return {"changed": False, "time": time.time(), "clock_offset": 0.0, **asdict(answer)}
 
 
 ARGUMENTS = {

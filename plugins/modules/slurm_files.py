@@ -20,7 +20,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_files: {directories: [{path: /srv/registry, owner: docker-registry}]}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option, several
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import FilesResult
+    from ..plugin_utils.results.module_results import FilesResult
 
 MARK = b"Managed by gpucluster.slurm"
 """The text by which files of this collection are recognized."""

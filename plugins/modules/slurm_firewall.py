@@ -24,7 +24,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_firewall: {rules: "{{ rules }}", unit: "{{ unit }}", digest: "{{ digest }}"}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from ipaddress import ip_address, ip_network
@@ -40,7 +40,7 @@ from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import FirewallResult
+    from ..plugin_utils.results.module_results import FirewallResult
 
 
 def connection() -> tuple[str, int] | None:

@@ -222,7 +222,7 @@ from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import HardwareResult
+    from ..plugin_utils.results.module_results import HardwareResult
 
 
 def hardware_facts(module: AnsibleModule) -> HardwareResult:

@@ -20,7 +20,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_host_cleanup: {services: [slurmd, munge], secrets: [/etc/munge/munge.key]}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import glob
 import os
@@ -39,7 +39,7 @@ from ..module_utils.host.options import option, several
 from ..module_utils.host.plan_result import PlanRow, plan_result
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PlanResult
+    from ..plugin_utils.results.module_results import PlanResult
 
 MARK = b"Managed by gpucluster.slurm"
 EDGE = 1024

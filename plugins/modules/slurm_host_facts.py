@@ -21,11 +21,12 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_host_facts: {packages: [munge, slurmd]}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
@@ -40,7 +41,7 @@ from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.packages.apt_lock import run_unlocked
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import HostFacts, HostFactsResult
+    from ..plugin_utils.results.module_results import HostFacts, HostFactsResult
 
 LISTS_SECONDS = 120
 """How long another command may hold the lock of apt's lists. The task that gathers facts has 180 (stages/look.yml)."""
@@ -54,27 +55,10 @@ def read_facts(module: AnsibleModule) -> HostFactsResult:
         return run_unlocked(module, [path, *command[1:]], {"LC_ALL": "C"}, LISTS_SECONDS)[1] if path else ""
 
     params = module.params
-    names = ("packages", "hold", "candidates", "users", "paths", "free", "files", "programs", "profiles", "kernel")
-    lists = {name: tuple(params[name]) for name in (*names, "made")}
     part = params["part"] or {"path": "", "marker": ""}
-    questions = Questions(
-        **lists,
-        scripts=params["scripts"],
-        ids=params["ids"],
-        slurm_package=params["slurm_package"],
-        update_lists=params["update_lists"],
-        state_directory=params["state_directory"],
-        directory_users=params["directory_users"],
-        part=(part["path"], part["marker"]),
-        serving_controller=params["serving_controller"],
-        ssh=params["ssh"],
-        known_hosts=params["known_hosts"],
-        nodes=params["nodes"],
-        jobs=params["jobs"],
-        backup_hours=params["backup_hours"],
-        directories=from_options(params["directories"]),
-    )
-    facts: HostFacts = {"slurm_host": gather_facts(Tree(), run, questions)}
+    given = {each.name: params[each.name] for each in fields(Questions)}
+    given |= {"part": (part["path"], part["marker"]), "directories": from_options(params["directories"])}
+    facts: HostFacts = {"slurm_host": gather_facts(Tree(), run, Questions(**given))}
     result: HostFactsResult = {"changed": False, "ansible_facts": facts, "time": 0.0, "clock_offset": 0.0}
     for message in unknown_users(params["policy_users"]):
         module.warn(f"{os.uname().nodename}: {message}")

@@ -26,7 +26,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_image:
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import glob
 import os
@@ -41,7 +41,7 @@ from ..module_utils.host.plan_result import plan_result
 from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ImageResult
+    from ..plugin_utils.results.module_results import ImageResult
 
 MACHINE_ID = "/etc/machine-id"
 """It must be there: systemd mounts a file over it where the image cannot be written."""

@@ -149,7 +149,7 @@ from ..module_utils.jobs import batch as slurm
 from ..module_utils.language.hostlist import expand
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import EndedJob, JobResult
+    from ..plugin_utils.results.module_results import EndedJob, JobResult
 
 ACCOUNTING_LAG = 60
 """Seconds until slurmdbd must have the records of slurmctld."""

@@ -23,7 +23,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_maintenance: {step: look, start: "2026-12-01T08:00", hours: 8}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import json
 import os
@@ -46,7 +46,7 @@ from ..module_utils.maintenance.mails import Announcement, Mail, MailRecord
 from ..module_utils.maintenance.window import MaintenanceWindow, clock, present, time_of_slurm, wanted_window
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import (
+    from ..plugin_utils.results.module_results import (
         MaintenanceJob,
         MaintenanceJobs,
         MaintenanceResult,

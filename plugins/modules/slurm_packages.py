@@ -27,7 +27,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_packages: {packages: [{name: slurmd}], hold: [slurm-wlm], hold_services: true}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import re
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ from ..module_utils.host.packages.package_files import PackageError, PackageFile
 from ..module_utils.host.packages.package_manager import PackageManager
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PackagesResult, Plugin
+    from ..plugin_utils.results.module_results import PackagesResult, Plugin
 
 LOCK_SECONDS = 1800
 """The time limit for an installation of a killed run, which may download gigabytes."""

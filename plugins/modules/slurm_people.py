@@ -28,7 +28,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_people: {plan: {groups: [], users: [{name: alice, uid: 5001}]}}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import hashlib
 import os
@@ -78,7 +78,7 @@ from ..module_utils.people.state import (
 )
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PeopleResult
+    from ..plugin_utils.results.module_results import PeopleResult
 
 TIMEOUT = 30
 """Seconds to wait for another program that changes the accounts."""

@@ -81,7 +81,7 @@ from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PolicyResult
+    from ..plugin_utils.results.module_results import PolicyResult
 
 
 def change_qos(module: AnsibleModule) -> PolicyResult:

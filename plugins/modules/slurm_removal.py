@@ -23,7 +23,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_removal: {step: next, nodes: "gpu[13-14]"}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import time
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ from ..module_utils.rolling.next_nodes import Node, RollingError, deadline_of, n
 from ..module_utils.rolling.node_removal import RemovalDecision
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import RemovalResult
+    from ..plugin_utils.results.module_results import RemovalResult
 
 POLL = 3
 """Seconds between two polls of the jobs."""

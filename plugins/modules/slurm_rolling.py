@@ -26,7 +26,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_rolling: {step: next, nodes: "gpu[001-200]", change: new kernel}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import json
 import os
@@ -51,8 +51,8 @@ from ..module_utils.rolling import next_nodes as rolling
 from ..module_utils.rolling.next_nodes import CHANGED, DONE, FAILED, SILENT, WORKING, Decision, Job, Node, RollingError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.fact_records import Empty
-    from ..module_utils.results.module_results import RollingResult, Run
+    from ..plugin_utils.results.fact_records import Empty
+    from ..plugin_utils.results.module_results import RollingResult, Run
 
 RECORD = "/var/lib/gpucluster-slurm/rolling.json"
 RESERVATION = "gpucluster_rolling"

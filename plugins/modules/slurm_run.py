@@ -25,7 +25,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_run: {state: begun}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import time
@@ -43,8 +43,8 @@ from ..module_utils.language.errors import CollectionError
 from ..module_utils.language.hostlist import fold
 
 if TYPE_CHECKING:
-    from ..module_utils.results.fact_records import Empty
-    from ..module_utils.results.module_results import Run, RunResult
+    from ..plugin_utils.results.fact_records import Empty
+    from ..plugin_utils.results.module_results import Run, RunResult
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
 

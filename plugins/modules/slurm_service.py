@@ -26,7 +26,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_service: {name: munge, proof: {command: [munge, --no-input]}}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import shutil
@@ -49,7 +49,7 @@ from ..module_utils.host.program_library import remove_library
 from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ServiceResult
+    from ..plugin_utils.results.module_results import ServiceResult
 
 # Everything below it belongs to systemd.
 UNITS = "/etc/systemd/"

@@ -23,7 +23,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_spank_plugin: {path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so, state: former}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ from ..module_utils.host.options import option, switch
 from ..module_utils.host.spank_change import Change, SpankPlugin, apply, checksum, content
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PluginResult
+    from ..plugin_utils.results.module_results import PluginResult
 
 KEPT = "/var/lib/gpucluster-slurm"
 """Directory in which the previous line is kept."""

@@ -24,7 +24,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_state_directory: {path: /shared/slurm, user_id: 64030, write: true}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -41,7 +41,7 @@ from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.timeout_call import Answer
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import StateDirectoryResult
+    from ..plugin_utils.results.module_results import StateDirectoryResult
 
 
 def answer(params: Params, check_mode: bool) -> StateDirectoryResult:

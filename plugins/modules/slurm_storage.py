@@ -25,7 +25,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_storage: {mounts: "{{ plan.mounts }}", digest: "{{ plan.digest }}"}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import hashlib
 import os
@@ -49,7 +49,7 @@ from ..module_utils.host.timeout_call import TimeoutCallError, call_with_timeout
 from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import StorageResult
+    from ..plugin_utils.results.module_results import StorageResult
 
 UNITS = "/etc/systemd/system"
 MARK = "Managed by gpucluster.slurm (key storage)"

@@ -25,7 +25,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_updates_info:
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ from ..module_utils.host.options import switch
 from ..module_utils.host.packages.apt_updates import gather_updates
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import UpdatesInfo
+    from ..plugin_utils.results.module_results import UpdatesInfo
 
 
 def gather(module: AnsibleModule) -> UpdatesInfo:

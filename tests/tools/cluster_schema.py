@@ -226,7 +226,6 @@ _HOSTS = {**TEXT, "minLength": 1}
 
 TYPES: dict[Callable[..., Any], Schema] = {
     schema.text: TEXT,
-    schema.plugin: {"const": keys.PLUGIN},
     schema.cluster_name: matching(schema.CLUSTER_NAME),
     schema.name: matching(schema.NAME),
     schema.partition_name: matching(schema.PARTITION_NAME),
@@ -236,7 +235,6 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.partition_nodes: TEXT,
     schema.files: {**TEXT, "pattern": "^\\s*/"},
     schema.autodetect: {"enum": [*schema.AUTODETECT]},
-    schema.profile: {"enum": [*keys.PROFILES]},
     schema.generation: {"type": "integer", "minimum": 1, "maximum": keys.NEWEST_GENERATION},
     schema.gres_flags: {"anyOf": [{"type": "string"}, list_of({"enum": [*schema.GRES_FLAGS]}, 1)]},
     schema.cores: or_list(TEXT),
@@ -245,6 +243,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.mig: {"type": "object", "additionalProperties": count()},
     schema.count: count(),
     schema.flag: FLAG,
+    schema.texts: list_of(TEXT),
     schema.mapping: MAPPING,
     schema.groups: {"anyOf": [MAPPING, LIST]},
     schema.sequence: LIST,
@@ -304,6 +303,7 @@ FACTORIES: dict[str, Callable[..., Schema]] = {
     ),
     "or_automatic": lambda typed: either(type_schema(typed)),
     # ARG005: the arguments are called by their names, and the schema needs only some of them.
+    "word": lambda allowed: {"enum": [*allowed]},
     "choice": lambda what, allowed: {"enum": [*allowed]},  # noqa: ARG005
     "_one_of": lambda allowed: {"enum": [*allowed]},
     "each": lambda element: list_of(type_schema(element)),

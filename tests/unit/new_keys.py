@@ -22,9 +22,14 @@ ACCOUNTING = {
 }
 
 
+PLAIN: dict[str, Any] = {"text": "a text", "number": 7, "flag": True, "texts": ["a", "b"]}
+"""A value for keys of these types without one here."""
+
+
 def added_keys(head: str, login: str, nodes: str) -> dict[str, dict[str, Any]]:
     """The keys that go with a key, by its name, for a cluster with these hosts. `people` excludes `users`."""
     return {
+        **{key.name: {key.name: PLAIN[key.value]} for key in KEYS if key.value in PLAIN},
         "registry": {"registry": login},
         "users": PEOPLE,
         "people": {"people": "directory"},
@@ -74,7 +79,8 @@ ELSEWHERE = {
 }
 """Keys that scenario default does not try, with the scenario that does."""
 
-assert {*ADDED, *IN_EVERY_FILE, *ELSEWHERE} == {key.name for key in KEYS}, "a new key has no value here"
+UNKNOWN = {key.name for key in KEYS} ^ {*ADDED, *IN_EVERY_FILE, *ELSEWHERE}
+assert not UNKNOWN, f"keys without a value here, or values without a key: {UNKNOWN}"
 
 ALL = {name: value for key, keys in ADDED.items() if key != "people" for name, value in keys.items()}
 

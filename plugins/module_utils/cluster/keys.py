@@ -13,10 +13,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Value = Literal["plugin", "cluster_name", "host", "hostlist", "text", "profile", "generation", "mapping", "list", "any"]
+Value = Literal[
+    "text",
+    "choice",
+    "number",
+    "flag",
+    "texts",
+    "cluster_name",
+    "generation",
+    "host",
+    "hostlist",
+    "mapping",
+    "list",
+    "any",
+]
 """What the value of a key is; `schema.py` has the function that checks it."""
 
-ANSIBLE_TYPES: Mapping[str, str] = {"mapping": "dict", "list": "list", "any": "raw", "generation": "int"}
+WITH_RULES = ("mapping", "list", "any")
+"""Values whose content needs a rule (`key_rules.py`)."""
+
+ANSIBLE_TYPES: Mapping[str, str] = {
+    "number": "int",
+    "flag": "bool",
+    "texts": "list",
+    "generation": "int",
+    "mapping": "dict",
+    "list": "list",
+    "any": "raw",
+}
 """Ansible's type of an option with such a value; all others are `str`."""
 
 SLURM_HOSTS = ("controllers", "database", "login", "compute")
@@ -46,18 +70,20 @@ class KeyVariable:
     """The shared variable of a key, with its default and its documentation in role slurm."""
 
     name: str
-    description: str
-    """In Ansible's markup, with an empty line between paragraphs."""
+    description: str = ""
+    """In Ansible's markup, with an empty line between paragraphs. Without it, the first paragraph of the key's."""
     default: Any = None
-    """None: the variable is required."""
+    """If it is not that of the key."""
     type: str = ""
     """Ansible's type, if it is not that of the key."""
-    elements: str = "dict"
-    """Ansible's type of the elements of a list."""
+    elements: str = ""
+    """Ansible's type of the elements of a list, if it is not that of the key."""
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The argument spec of its elements."""
     grows: bool = False
     """Whether it grows with the cluster, so that only the controllers have its value."""
+    of_site: bool = False
+    """Whether a cluster file without the key leaves it to group_vars."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +124,22 @@ class ClusterKey:
         """Ansible's type of the option."""
         return ANSIBLE_TYPES.get(self.value, "str")
 
+    @property
+    def elements(self) -> str:
+        """Ansible's type of the elements of a list."""
+        return "str" if self.value == "texts" else "dict"
+
+    @property
+    def variable_default(self) -> Any:
+        """The default of its variable; None: the variable is required."""
+        own = self.variable.default if self.variable else None
+        return self.default if own is None else own
+
 
 KEYS = (
     ClusterKey(
         "plugin",
-        "plugin",
+        "choice",
         "The name of this plugin.",
         meaning="always `gpucluster.slurm.cluster`",
         required=True,
@@ -205,15 +242,7 @@ KEYS = (
         """,
         meaning="[metrics, alerts and dashboards](monitoring.md): the host of Prometheus, or a mapping",
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_monitoring",
-            """
-            How the cluster is measured, as the key C(monitoring) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, nothing is measured.
-            """,
-            default={},
-            type="dict",
-        ),
+        variable=KeyVariable("slurm_monitoring", default={}, type="dict"),
         group="slurm_monitoring",
         roles=("slurm_metrics",),
         removal="give another host the monitoring first, and run site.yml",
@@ -242,15 +271,7 @@ KEYS = (
         """,
         meaning="[a page about the cluster](report.md): the host that serves it, or a mapping",
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_report",
-            """
-            Where a page about the cluster is served, and to whom, as the key C(report) of the cluster file (inventory
-            plugin P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, no page is served.
-            """,
-            default={},
-            type="dict",
-        ),
+        variable=KeyVariable("slurm_report", default={}, type="dict"),
         group="slurm_report",
         roles=("slurm_report",),
         port=KeyPort("slurm_report_port", ("controllers", "login")),
@@ -271,15 +292,7 @@ KEYS = (
         """,
         meaning="[Slurm's REST interface](rest.md) for programs: the host of slurmrestd, or a mapping",
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_rest",
-            """
-            Where slurmrestd runs, and for whom, as the key C(rest) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, there is no slurmrestd.
-            """,
-            default={},
-            type="dict",
-        ),
+        variable=KeyVariable("slurm_rest", default={}, type="dict"),
         group="slurm_rest",
         roles=("slurmrestd",),
         port=KeyPort("slurmrestd_port", ("controllers", "login", "compute")),
@@ -314,12 +327,7 @@ KEYS = (
         stay since the cluster was taken over with them; each run warns about them
         """,
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_taken_over",
-            "Keys with values that a new cluster could not have, as the key C(taken_over) of the cluster file.",
-            default=[],
-            elements="str",
-        ),
+        variable=KeyVariable("slurm_taken_over", default=[], elements="str"),
     ),
     ClusterKey(
         "hardware",
@@ -382,7 +390,6 @@ KEYS = (
             Machine types by name, with C(sockets), C(cores_per_socket), C(threads_per_core), C(real_memory)
             (MiB) and C(gres).
             """,
-            default={},
             grows=True,
         ),
     ),
@@ -486,7 +493,6 @@ KEYS = (
 
             The packages are held (C(apt-mark hold)). A host that has Slurm from another source is refused.
             """,
-            default="distribution",
         ),
     ),
     ClusterKey(
@@ -583,7 +589,6 @@ KEYS = (
             are. Roles P(gpucluster.slurm.storage#role) and P(gpucluster.slurm.nfs_server#role) document
             them.
             """,
-            default=[],
             grows=True,
             options={
                 "path": {
@@ -679,14 +684,7 @@ KEYS = (
         meaning="[who may log in where](access.md), ssh between nodes, limits on login hosts",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_access",
-            """
-            Who may log in where, as the key C(access) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, nobody's access is changed.
-            """,
-            default={},
-        ),
+        variable=KeyVariable("slurm_access"),
         roles=("access",),
     ),
     ClusterKey(
@@ -708,14 +706,7 @@ KEYS = (
         meaning="[where and when the cluster is saved](recovery.md)",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_backup",
-            """
-            Where and when the cluster is saved, as the key C(backup) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, no backup is made.
-            """,
-            default={},
-        ),
+        variable=KeyVariable("slurm_backup"),
         roles=("backup",),
     ),
     ClusterKey(
@@ -738,14 +729,7 @@ KEYS = (
         meaning="[the relay for mails about jobs](prologs.md#mail)",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_mail",
-            """
-            Where mails about jobs go, as the key C(mail) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, Slurm sends no mail.
-            """,
-            default={},
-        ),
+        variable=KeyVariable("slurm_mail"),
     ),
     ClusterKey(
         "prologs",
@@ -777,7 +761,6 @@ KEYS = (
             file (inventory plugin P(gpucluster.slurm.cluster#inventory)), but with C(script), the text, and
             without C(file).
             """,
-            default=[],
             grows=True,
         ),
     ),
@@ -795,7 +778,6 @@ KEYS = (
         variable=KeyVariable(
             "slurm_epilogs",
             "Scripts that run on each node of a job after it has ended, as C(slurm_prologs).",
-            default=[],
             grows=True,
         ),
     ),
@@ -819,7 +801,7 @@ KEYS = (
     ),
     ClusterKey(
         "profile",
-        "profile",
+        "choice",
         """
         V(strict) has the defaults that a security officer asks for. No jobs of root, users see their own jobs
         and accounts only, and the daemons of Slurm use the addresses of the cluster only.
@@ -830,11 +812,7 @@ KEYS = (
         default="standard",
         version_added="0.2.0",
         choices=PROFILES,
-        variable=KeyVariable(
-            "slurm_profile",
-            "The defaults of the cluster, as the key C(profile) of the cluster file.",
-            default="standard",
-        ),
+        variable=KeyVariable("slurm_profile"),
     ),
     ClusterKey(
         "defaults",
@@ -848,11 +826,7 @@ KEYS = (
         meaning="the generation of [the collection's values](defaults.md); without it 1",
         default=1,
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_defaults",
-            "The generation of the collection's values for parameters of Slurm, as the key C(defaults).",
-            default=1,
-        ),
+        variable=KeyVariable("slurm_defaults"),
     ),
     ClusterKey(
         "firewall",
@@ -875,14 +849,7 @@ KEYS = (
         meaning="[who may connect to which port](firewall.md) of the hosts",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_firewall",
-            """
-            The firewall of all hosts, as the key C(firewall) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, the hosts have no firewall of this collection.
-            """,
-            default={},
-        ),
+        variable=KeyVariable("slurm_firewall"),
         roles=("firewall",),
     ),
     ClusterKey(
@@ -901,7 +868,6 @@ KEYS = (
             Several controllers need C(StateSaveLocation), an absolute path on a file system that all of
             them mount (role P(gpucluster.slurm.slurmctld#role)).
             """,
-            default={},
         ),
     ),
     ClusterKey(
@@ -913,7 +879,6 @@ KEYS = (
         variable=KeyVariable(
             "slurm_cgroup_conf",
             "Parameters of cgroup.conf. They win over the collection's own values; V(null) removes one.",
-            default={},
         ),
     ),
     ClusterKey(
@@ -941,7 +906,6 @@ KEYS = (
             A lookup keeps a text in a file of its own, such as the lookup C(ansible.builtin.file) of
             C(job_submit.lua) in O(slurm_cluster_dir).
             """,
-            default={},
             grows=True,
         ),
     ),
@@ -973,6 +937,7 @@ KEYS = (
             hosts and compute nodes. Role P(gpucluster.slurm.pyxis#role) adds its own line.
             """,
             default=[],
+            of_site=True,
             options={
                 "plugin": {
                     "type": "str",

@@ -19,7 +19,7 @@ from ..language.formatting import AS_BOOLEAN, KEY, OR_TEXT, READ_AS, limited, sh
 from ..language.hostlist import expand, fold
 from . import access_key, firewall_plans, keys, people_key, privileges, schema, storage_checks
 from .address_checks import KnownHosts, check_addresses
-from .keys import SERVERS, ClusterKey
+from .keys import KEYS, SERVERS
 from .machine_types import DETECTED, is_there
 from .node_checks import MeasuredHardware, check_hardware, check_measured, check_specialized, split_by_type
 from .parts import Parts, check_homes, check_parts, check_ports, check_uses
@@ -219,64 +219,38 @@ class _ValidFile:
 
 def _resolve_file(valid: _ValidFile) -> DeclaredCluster:
     """The groups, addresses and variables of a cluster file."""
-    parts = valid.parts
+    parts, machines = valid.parts, valid.machines
+    values = {
+        **parts.values,
+        "addresses": valid.addressed,
+        "hardware": {**parts.hardware, **machines.hardware},
+        "nodes": [entry for node in parts.nodes for entry in split_by_type(node, machines.types)],
+        "partitions": parts.partitions,
+        "slurm_conf": parts.slurm_conf,
+        "taken_over": valid.file.get("taken_over", []),
+        "people": valid.people,
+        "storage": valid.mounts,
+    }
     return DeclaredCluster(
         groups={
             **{key.group: expand(parts.servers[key.name]) for key in SERVERS},
             "slurm_compute": [host for host in parts.node_hosts if host not in valid.untouched],
-            **_groups(parts, valid.machines.types),
+            **_groups(parts, machines.types),
         },
         addresses={
             host: address
             for entry in valid.addressed
             for host, address in zip(expand(entry["hosts"]), expand(entry["address"]))
         },
-        variables={schema.VARIABLES[key]: value for key, value in _collect_values(valid).items()},
-    )
-
-
-def _collect_values(valid: _ValidFile) -> dict[str, Any]:
-    """The values of the shared variables, by the keys of the cluster file."""
-    parts, machines = valid.parts, valid.machines
-    return {
-        "name": valid.file["name"],
-        **{
-            key.name: _value_of_hosts(key, parts.servers[key.name])
-            for key in SERVERS
-            if key.variable and key.value in ("host", "hostlist")
+        variables={
+            **{
+                key.variable.name: values[key.name]
+                for key in KEYS
+                if key.variable and (key.name in valid.file or not key.variable.of_site)
+            },
+            **{schema.VARIABLES[f"accounting.{part}"]: value for part, value in values["accounting"].items()},
         },
-        "monitoring": parts.monitoring,
-        "report": parts.report,
-        "rest": parts.rest,
-        "addresses": valid.addressed,
-        "hardware": {**parts.hardware, **machines.hardware},
-        "nodes": [entry for node in parts.nodes for entry in split_by_type(node, machines.types)],
-        "partitions": parts.partitions,
-        "slurm_conf": parts.slurm_conf,
-        "cgroup_conf": parts.cgroup_conf,
-        "slurm_files": parts.slurm_files,
-        "people": valid.people,
-        "packages": parts.packages,
-        "storage": valid.mounts,
-        "access": parts.access,
-        "backup": parts.backup,
-        "mail": parts.mail,
-        "prologs": parts.prologs,
-        "epilogs": parts.epilogs,
-        "private_tmp": parts.private_tmp,
-        # Without the key, the variable is the site's own, which is in group_vars.
-        **({"plugstack": parts.plugstack} if "plugstack" in valid.file else {}),
-        "profile": parts.profile,
-        "defaults": parts.defaults,
-        "taken_over": valid.file.get("taken_over", []),
-        "firewall": parts.firewall,
-        **{f"accounting.{key}": value for key, value in parts.accounting.items()},
-    }
-
-
-def _value_of_hosts(key: ClusterKey, hosts: str) -> str | list[str]:
-    """The value of the variable of a key whose value is a host or a list of hosts."""
-    return hosts if key.value == "host" else expand(hosts)
+    )
 
 
 def model_errors(

@@ -10,7 +10,7 @@ messages with the file, the key, the found value and the allowed values.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +29,7 @@ from ..gpu.devices import REFUSED_METHODS
 from ..language import spelling
 from ..language.formatting import AS_BOOLEAN, KEY, message, short, shown
 from ..language.hostlist import expand
-from .keys import KEYS, NEWEST_GENERATION, PLUGIN, PROFILES, Value
+from .keys import KEYS, NEWEST_GENERATION, ClusterKey, Value
 from .named_files import name_error
 
 AUTO = "auto"
@@ -125,13 +125,6 @@ def too_long(data: Any) -> Iterator[tuple[str, str]]:
             ]
 
 
-def plugin(value: Any) -> str:
-    """The name of the inventory plugin, which makes a file a cluster file."""
-    if value != PLUGIN:
-        raise ValueError(f"allowed: {PLUGIN}")
-    return text(value)
-
-
 def cluster_name(value: Any) -> str:
     """The name of a cluster. Slurm lowers it, so that upper case would have two spellings."""
     if not CLUSTER_NAME.fullmatch(text(value)):
@@ -222,11 +215,21 @@ def autodetect(value: Any) -> str:
     return str(value)
 
 
-def profile(value: Any) -> str:
-    """The name of a profile."""
-    if value not in PROFILES:
-        raise ValueError(f"allowed: {', '.join(PROFILES)}")
-    return str(value)
+def word(allowed: Sequence[str]) -> Callable[[Any], str]:
+    """The type of one word out of some."""
+
+    def typed(value: Any) -> str:
+        """The word."""
+        if value not in allowed:
+            raise ValueError(f"allowed: {', '.join(allowed)}")
+        return str(value)
+
+    return typed
+
+
+def texts(value: Any) -> list[str]:
+    """A list of texts."""
+    return [text(element) for element in sequence(value)]
 
 
 def generation(value: Any) -> int:
@@ -527,21 +530,28 @@ class Kind:
 
 
 _TYPES: Mapping[Value, Callable[[Any], Any]] = {
-    "plugin": plugin,
+    "text": text,
+    "number": up_to(2**31 - 1),
+    "flag": flag,
+    "texts": texts,
     "cluster_name": cluster_name,
+    "generation": generation,
     "host": host,
     "hostlist": hostlist,
-    "text": text,
-    "profile": profile,
-    "generation": generation,
     "mapping": mapping,
     "list": sequence,
     "any": anything,
 }
 
+
+def type_of(key: ClusterKey) -> Callable[[Any], Any]:
+    """The type of a key of the cluster file."""
+    return word(key.choices) if key.value == "choice" else _TYPES[key.value]
+
+
 CLUSTER = Kind(
     own={
-        **{key.name: {"type": _TYPES[key.value], "required": key.required} for key in KEYS},
+        **{key.name: {"type": type_of(key), "required": key.required} for key in KEYS},
         # Those of Ansible's fragment `constructed`; Ansible checks them further. A list of groups is one of people.
         "strict": {"type": flag},
         "compose": {"type": mapping},

@@ -23,10 +23,10 @@ from ..host.options import option, several
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
 from ..language.errors import CollectionError
 from ..language.hostlist import expand
-from ..results.fact_records import HardwareFact
 
 if TYPE_CHECKING:
-    from ..results.module_results import HardwareDifference
+    from ...plugin_utils.results.fact_records import HardwareFact
+    from ...plugin_utils.results.module_results import HardwareDifference
 
 TIMEOUT = 20
 """Seconds for the size of a file system, whose server may not answer."""

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..results.fact_records import CpuNumbers
 from .cpu_files import CPU, TopologyError, architecture, cpu_tree
 from .cpu_kinds import fast_cpus
 from .numa_nodes import add_nodes
@@ -26,7 +25,8 @@ from .object_tree import Object, drop_plain_levels, levels, restrict
 from .sysfs import Tree
 
 if TYPE_CHECKING:
-    from ..results.module_results import HardwareDifference
+    from ...plugin_utils.results.fact_records import CpuNumbers
+    from ...plugin_utils.results.module_results import HardwareDifference
 
 
 @dataclass(frozen=True)

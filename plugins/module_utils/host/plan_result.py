@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, cast
 
 if TYPE_CHECKING:
-    from ..results.module_results import PlannedChange, PlanResult
+    from ...plugin_utils.results.module_results import PlannedChange, PlanResult
 
 PlanRow = dict[str, Optional[str]]
 """A change: its object (`what`), and its value `before` and `after`; None where it does not exist."""

@@ -10,12 +10,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..known import image, secret_sources
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
 from ..known.whole_cluster import serves, serving_controller, state_mark
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import HostAnswer
 
 ENCODE = ["munge", "--no-input", "--ttl=120", "--restrict-uid=0"]
 """The command that makes a credential."""
@@ -88,7 +91,7 @@ def cluster_runs(host: RunHost) -> bool:
     return state_mark(host) in host.of(serving_controller(host)).facts["files"]
 
 
-def hosts_with_work(host: RunHost, answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def hosts_with_work(host: RunHost, answers: Mapping[str, HostAnswer]) -> list[str]:
     """The hosts on which munge is not as the last run has left it, in the order of the answers.
 
     With them, the controller is one of them, whose credential they decode. Without a key on the control host, all are.
@@ -134,10 +137,10 @@ def switch_objection(host: RunHost) -> str:
             "completes that or goes back"
         )
     wanted = secret_sources.secret(host, secret_sources.MUNGE)
-    answer = host.of(controller).answer() if controller in host["groups"]["all"] else None
-    if wanted is None or answer is None:
+    facts = host.of(controller).facts_or_none if controller in host["groups"]["all"] else None
+    if wanted is None or facts is None:
         return ""
-    files = answer["ansible_facts"]["slurm_host"]["files"]
+    files = facts["files"]
     if state_mark(host) not in files or files.get(KEY, "") in ("", hashlib.sha256(wanted).hexdigest()):
         return ""
     if secret_sources.comes_from_command(host):

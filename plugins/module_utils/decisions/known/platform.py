@@ -9,7 +9,6 @@ Its rules hold for role base and for roles that are used without it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ...cluster.package_source import files_version
 from .host_paths import UPGRADE_MARK
@@ -30,7 +29,7 @@ def has_repository(host: RunHost) -> bool:
 
 def packages_version(host: RunHost) -> str:
     """The version of the host's packages of Slurm, which further packages must have; empty without them."""
-    return str(host.facts["packages"].get(source(host).version, ""))
+    return host.facts["packages"].get(source(host).version, "")
 
 
 def slurm_version(host: RunHost) -> str:
@@ -39,7 +38,7 @@ def slurm_version(host: RunHost) -> str:
     That of packages from a repository that the host does not have yet is known after their installation.
     """
     held = (host.get("__slurm_installed") or {}).get("held") or {}
-    return str(host.facts["slurm_version"] or files_version(host["slurm_packages"]) or next(iter(held.values()), ""))
+    return host.facts["slurm_version"] or files_version(host["slurm_packages"]) or next(iter(held.values()), "")
 
 
 def slurm_release(host: RunHost) -> str:
@@ -157,5 +156,5 @@ def units_package(host: RunHost, daemon: str) -> str:
 
 def has_package(host: RunHost, *names: str) -> bool:
     """Whether the host has all of these packages."""
-    packages: dict[str, Any] = host.facts["packages"]
+    packages = host.facts["packages"]
     return all(name in packages for name in names)

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...configuration.ports import ALERTMANAGER, NODE_EXPORTER, PROMETHEUS
 from ...formats.package_names import INSTALLED
@@ -55,6 +55,9 @@ from .exporters import (
     timer_files,
     wanted_packages,
 )
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.fact_records import HostFact
 
 DIRECTORY = "/etc/gpucluster-slurm/prometheus"
 CONFIGURATION = f"{DIRECTORY}/prometheus.yml"
@@ -264,7 +267,7 @@ def ready_urls(host: RunHost) -> list[str]:
 # -- which hosts have work --------------------------------------------------------------------------------------------
 
 
-def hosts_with_work(host: RunHost, facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def hosts_with_work(host: RunHost, facts: Mapping[str, HostFact]) -> list[str]:
     """The hosts on which something of the key is not as the last run has left it, or is left of it.
 
     The files of Prometheus follow from the release of Slurm, so that its host is left as it is in a run without a
