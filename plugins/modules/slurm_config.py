@@ -760,7 +760,7 @@ ARGUMENTS = {
     ),
     "digest": option(
         "A checksum of O(files), O(secrets), O(hosts) and O(cleaned_hosts), for O(state=present). While the files in "
-        "force do not change, the fact C(made) of M(gpucluster.slurm.slurm_host_facts) has it under the name "
+        "force do not change, the fact C(applied) of M(gpucluster.slurm.slurm_host_facts) has it under the name "
         "V(slurmctld_config) or V(slurmdbd_config), and the module need not run again. There is no such fact while a "
         "change is C(unproven), or while hosts that have left are to be cleaned.",
         default="",

@@ -95,7 +95,7 @@ ARGUMENTS = {
     ),
     "record": option("Name of the record that keeps O(digest)."),
     "digest": option(
-        "A checksum of the other options. While nothing of what the module has applied changes, the fact C(made) of "
+        "A checksum of the other options. While nothing of what the module has applied changes, the fact C(applied) of "
         "M(gpucluster.slurm.slurm_host_facts) has it for O(record), and the module need not run again."
     ),
 }

@@ -132,7 +132,7 @@ ARGUMENTS = {
         "user namespaces."
     ),
     "kernel": several("Settings of the kernel to read, by their names for sysctl(8)."),
-    "made": several(
+    "applied": several(
         "Names of records that M(gpucluster.slurm.slurm_config), M(gpucluster.slurm.slurm_service) and "
         "M(gpucluster.slurm.slurm_files) keep with O(ignore:digest), to find out which still hold."
     ),

@@ -479,7 +479,7 @@ ARGUMENTS = {
         default=True,
     ),
     "digest": option(
-        "A checksum of the other options. While nothing of what the module has applied changes, the fact C(made) of "
+        "A checksum of the other options. While nothing of what the module has applied changes, the fact C(applied) of "
         "M(gpucluster.slurm.slurm_host_facts) has it, and the module need not run again.",
         default="",
     ),

@@ -180,7 +180,7 @@ class Questions:
     scripts: Mapping[str, str] = field(default_factory=dict)
     profiles: Sequence[str] = ()
     kernel: Sequence[str] = ()
-    made: Sequence[str] = ()
+    applied: Sequence[str] = ()
     serving_controller: bool = False
     nodes: bool = False
     jobs: bool = False
@@ -199,7 +199,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
     path, marker = questions.part
     whole = _content(tree, path) or b""
     hostname = _text(tree, "/proc/sys/kernel/hostname")
-    services = dict.fromkeys((*CLOCKS, *questions.made, *clusters.DAEMONS))
+    services = dict.fromkeys((*CLOCKS, *questions.applied, *clusters.DAEMONS))
     properties = ",".join(applied_state.PROPERTIES)
     units = applied_state.units(run(["systemctl", "show", f"--property={properties}", *services]))
     return {
@@ -217,7 +217,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "mirror": _mirror(run, system["codename"], questions.candidates),
         "interrupted": bool(tree.names(dpkg.JOURNAL)),
         "clocks": clocks(units) if units else enabled_clocks(run),
-        "made": applied_state.holding(questions.made, units),
+        "applied": applied_state.holding(questions.applied, units),
         "users": _collect(questions.users, _user),
         "taken_ids": taken_ids(questions.ids),
         "people": read_applied_plan(tree.root.rstrip("/")),

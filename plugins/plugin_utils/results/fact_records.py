@@ -183,7 +183,7 @@ class HostFact(TypedDict):
     """Whether an installation of packages was interrupted."""
     clocks: dict[Word, bool]
     """Whether a service that keeps the clock runs, of those that start with the host."""
-    made: dict[Word, Checksum]
+    applied: dict[Word, Checksum]
     """The checksums of the records that hold, so that their modules need not run."""
     users: dict[Word, Number32]
     taken_ids: dict[Word, Annotated[list[Line], Most(64)]]

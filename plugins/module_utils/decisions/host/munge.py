@@ -105,7 +105,7 @@ def hosts_with_work(host: RunHost, answers: Mapping[str, HostAnswer]) -> list[st
         name
         for name, answer in answers.items()
         if wanted is None
-        or answer["ansible_facts"]["slurm_host"]["made"].get("munge") != wanted
+        or answer["ansible_facts"]["slurm_host"]["applied"].get("munge") != wanted
         or "preparation" in answer["stages"]
     }
     changed |= {serving_controller(host)} if changed else set()

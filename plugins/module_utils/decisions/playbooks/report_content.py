@@ -157,7 +157,7 @@ def _of_comparison(host: RunHost, answers: Mapping[str, HostAnswer]) -> dict[str
         add([name], "packages", text)
     add(comparison.access_hosts(host, answers), "files", "files about who may log in are different")
     controllers = {
-        name: fact["made"]
+        name: fact["applied"]
         for name, fact in comparison.facts_by_host(answers).items()
         if name in host["slurm_controllers"]
     }

@@ -333,7 +333,7 @@ def services_with_work(host: RunHost, answers: Mapping[str, HostAnswer]) -> dict
     Stages that change something which slurmctld or slurmd depends on let the run compare these again
     (`controllers_again`, `nodes_again`).
     """
-    records = {name: fact["made"] for name, fact in facts_by_host(answers).items()}
+    records = {name: fact["applied"] for name, fact in facts_by_host(answers).items()}
     controllers = {name: records[name] for name in records if name in host["slurm_controllers"]}
     nodes = {name: records[name] for name in records if name in host.members("slurm_compute")}
     compute = {*slurm_health.hosts_with_work(host, nodes), *slurmd.hosts_with_work(host, nodes)}
@@ -358,7 +358,7 @@ def nodes_again(host: RunHost) -> list[str]:
 def records_on(host: RunHost, group: str) -> dict[str, dict[str, str]]:
     """The checksums that modules have recorded on the hosts of a group, by host of this play."""
     members = {*host.members(group)}
-    return {name: host.of(name).facts["made"] for name in host.play_hosts if name in members}
+    return {name: host.of(name).facts["applied"] for name in host.play_hosts if name in members}
 
 
 def registration_has_findings(host: RunHost, answers: Mapping[str, HostAnswer]) -> bool:

@@ -286,12 +286,12 @@ def hosts_with_work(host: RunHost, facts: Mapping[str, HostFact]) -> list[str]:
     changed = {
         name
         for name, found in facts.items()
-        if name in prepared or any(found["made"].get(record) != wanted[name] for record in names(cluster, name))
+        if name in prepared or any(found["applied"].get(record) != wanted[name] for record in names(cluster, name))
     }
     if cluster.server in facts and slurmctld_metrics.known_release(host):
         own = server_digest(host.of(cluster.server), cluster)
-        made = facts[cluster.server]["made"]
-        changed |= {cluster.server} if any(made.get(name) != own for name in server_names(cluster)) else set()
+        applied = facts[cluster.server]["applied"]
+        changed |= {cluster.server} if any(applied.get(name) != own for name in server_names(cluster)) else set()
     return [name for name in facts if name in changed or name in lost]
 
 
@@ -300,13 +300,13 @@ def has_other_options(host: RunHost) -> bool:
 
     A service without a record may have any options, such as after a boot.
     """
-    cluster, made = measured_or_none(host), host.facts["made"]
+    cluster, applied = measured_or_none(host), host.facts["applied"]
     if cluster is None or lost_of(host, cluster):
         return bool(lost_of(host, cluster))
     wanted = dict.fromkeys(names(cluster, host.name), digests(cluster, [host.name])[host.name])
     if host.name == cluster.server and slurmctld_metrics.known_release(host):
         wanted |= dict.fromkeys(server_names(cluster), server_digest(host, cluster))
-    return any(made.get(name, digest) != digest for name, digest in wanted.items())
+    return any(applied.get(name, digest) != digest for name, digest in wanted.items())
 
 
 def asked_records(host: RunHost) -> list[str]:

@@ -33,7 +33,7 @@ ASKED: dict[str, Any] = {
     "scripts": {},
     "profiles": [],
     "kernel": [],
-    "made": [],
+    "applied": [],
     "part": None,
     "state_directory": "",
     "update_lists": False,

@@ -206,7 +206,7 @@ n9 planned
 
 def test_nodes_that_are_not_in_service(tmp_path: Path) -> None:
     """Slurm has a line for each partition and state. Without a running slurmctld, sinfo would wait for it."""
-    asked = Questions(nodes=True, made=["slurmctld"])
+    asked = Questions(nodes=True, applied=["slurmctld"])
     assert gather(host(tmp_path), asked, systemctl=SLURMCTLD, timeout=NODES)["out_of_service"] == "n5,n6,n[7-8]"
     assert gather(host(tmp_path), asked, systemctl=SLURMCTLD, timeout="n1 idle\n")["out_of_service"] == ""
     assert gather(host(tmp_path), asked, systemctl=SLURMCTLD)["out_of_service"] is None
