@@ -507,7 +507,8 @@ def document() -> Schema:
 
 def text() -> str:
     """The text of the schema."""
-    return json_text(document())
+    found: str = json_text(document())
+    return found
 
 
 if __name__ == "__main__":

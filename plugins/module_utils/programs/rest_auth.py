@@ -22,7 +22,7 @@ from functools import partial
 try:
     import jwt
 except ImportError:  # The host of the key `rest` has it.
-    jwt = None
+    jwt = None  # type: ignore[assignment]
 
 from ..host.nginx_questions import InvalidLoginError, NginxServer, RefusedUserError, has_expired
 
@@ -47,9 +47,6 @@ REASONS = {
 _FORM = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 """Three parts in base64url. PyJWT skips other characters of the signature."""
 
-CHECKS = {"require": ["exp"], "verify_aud": False, "verify_iat": False}
-"""Claims that Slurm does not look at do not count: the clock of the controller that made a token may be ahead."""
-
 
 def user_of(token: str, key: bytes) -> str:
     """The user whom a token names: its claim `sun`, or else `username`, as for Slurm.
@@ -62,7 +59,10 @@ def user_of(token: str, key: bytes) -> str:
     if not _FORM.fullmatch(token):
         raise InvalidLoginError("this is no token")
     try:
-        claims = jwt.decode(token, key, algorithms=["HS256"], options=CHECKS)
+        # What Slurm does not look at does not count: the clock of the controller that made a token may be ahead.
+        claims = jwt.decode(
+            token, key, algorithms=["HS256"], options={"require": ["exp"], "verify_aud": False, "verify_iat": False}
+        )
     except (jwt.PyJWTError, ArithmeticError, RecursionError, TypeError, ValueError) as error:
         raise InvalidLoginError(REASONS.get(type(error).__name__, "this is no token")) from error
     # PyJWT takes texts, and 2.3 takes a token for a second more.
