@@ -13,20 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Value = Literal[
-    "text",
-    "choice",
-    "number",
-    "flag",
-    "texts",
-    "cluster_name",
-    "generation",
-    "host",
-    "hostlist",
-    "mapping",
-    "list",
-    "any",
-]
+Plain = Literal["text", "choice", "number", "flag", "texts"]
+Value = Literal[Plain, "cluster_name", "generation", "host", "hostlist", "mapping", "list", "any"]
 """What the value of a key is; `schema.py` has the function that checks it."""
 
 WITH_RULES = ("mapping", "list", "any")
