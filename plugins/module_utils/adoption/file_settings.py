@@ -20,7 +20,7 @@ from .comments import LEFT_OUT
 from .controllers import CONTROLLER_KEYS
 
 
-def translate_settings(source: ClusterFiles, file: str, kind: schema.Kind) -> Entry:
+def translate_settings(source: ClusterFiles, file: str, kind: schema.Kind[Any]) -> Entry:
     """The parameters of a file, in its order, by name in Slurm's spelling."""
     given: dict[str, tuple[SourceLine, Any]] = {}
     for line in source.lines[file]:

@@ -22,7 +22,7 @@ from . import (
     schema,
 )
 from .policy_checks import check_accounting
-from .schema import Checker
+from .schema import Checker, Partition, Settings
 from .setting_checks import check_files, check_plugstack, check_settings
 
 
@@ -30,9 +30,9 @@ from .setting_checks import check_files, check_plugstack, check_settings
 class OtherKeys:
     """What the rule of a key needs of the other keys."""
 
-    slurm_conf: dict[str, Any]
-    slurm_files: dict[str, Any]
-    partitions: list[dict[str, Any]]
+    slurm_conf: Settings
+    slurm_files: Mapping[str, str]
+    partitions: list[Partition]
     hardware: Collection[str]
     """The names of all machine types."""
     scripts: Mapping[str, str | ValueError | None]
@@ -65,7 +65,7 @@ RULES: Mapping[str, Callable[[Checker, Any, OtherKeys], object]] = {
 """By key. `parts.py` and `model.py` have those of keys that these rules need, and of keys that need all of them."""
 
 
-def _check_scripts(checker: Checker, key: str, found: list[Any], others: OtherKeys) -> list[dict[str, Any]]:
+def _check_scripts(checker: Checker, key: str, found: list[Any], others: OtherKeys) -> list[job_scripts.ScriptEntry]:
     """The scripts of a stage of jobs."""
     partitions = [partition["name"] for partition in others.partitions if "name" in partition]
     known = {"partitions": partitions, "hardware": others.hardware}

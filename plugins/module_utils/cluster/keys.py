@@ -13,20 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Value = Literal[
-    "text",
-    "choice",
-    "number",
-    "flag",
-    "texts",
-    "cluster_name",
-    "generation",
-    "host",
-    "hostlist",
-    "mapping",
-    "list",
-    "any",
-]
+Plain = Literal["text", "choice", "number", "flag", "texts"]
+Value = Literal[Plain, "cluster_name", "generation", "host", "hostlist", "mapping", "list", "any"]
 """What the value of a key is; `schema.py` has the function that checks it."""
 
 WITH_RULES = ("mapping", "list", "any")
@@ -151,10 +139,7 @@ KEYS = (
         "The name of the cluster, in lower case.",
         meaning="the name of the cluster: lower case letters, digits, `.`, `-` and `_`",
         required=True,
-        variable=KeyVariable(
-            "slurm_cluster_name",
-            "Name of the cluster, C(ClusterName) of slurm.conf.",
-        ),
+        variable=KeyVariable("slurm_cluster_name"),
     ),
     ClusterKey(
         "controllers",
@@ -186,7 +171,6 @@ KEYS = (
         meaning="the host of MariaDB and slurmdbd; a cluster without it has no accounting",
         variable=KeyVariable(
             "slurm_database",
-            "Host name of the machine with MariaDB and slurmdbd. If empty, the cluster has no accounting.",
             default="{{ groups['slurm_database'] | default([]) | first | default('') }}",
         ),
         group="slurm_database",
@@ -209,7 +193,6 @@ KEYS = (
         meaning="the host of a [registry of container images](../../roles/registry/README.md)",
         variable=KeyVariable(
             "slurm_registry",
-            "Host name of the machine with the registry of container images. If empty, there is no registry.",
             default="{{ groups['slurm_registry'] | default([]) | first | default('') }}",
         ),
         group="slurm_registry",
@@ -472,28 +455,12 @@ KEYS = (
         C(file). The files keep their names, such as C(slurm-smd_25.11.2-1_amd64.deb), and have one version and
         one architecture.
 
-        Paths are relative to the directory of this file.
+        Paths are relative to the directory of this file. The packages are held (C(apt-mark hold)), and a host that has
+        Slurm from another source is refused.
         """,
         meaning="[where Slurm's packages come from](#slurms-packages)",
         default="distribution",
-        variable=KeyVariable(
-            "slurm_packages",
-            """
-            Where Slurm's packages come from. V(distribution) installs those of Debian or Ubuntu, V(schedmd)
-            those of SchedMD from a repository that the hosts already have.
-
-            A mapping with C(repository) (URL, suite and components, as in sources.list(5)) and C(key) adds
-            this repository with SchedMD's packages. The key is a file in ASCII armor on the control host,
-            or a mapping with C(url) and C(sha256).
-
-            A mapping with C(files) installs these packages of SchedMD, a list of mappings with C(url) and
-            C(sha256), or with C(file), a path on the control host. Paths are relative to the directory of
-            the cluster file. The files keep their names, such as C(slurm-smd_25.11.2-1_amd64.deb), and have
-            one version.
-
-            The packages are held (C(apt-mark hold)). A host that has Slurm from another source is refused.
-            """,
-        ),
+        variable=KeyVariable("slurm_packages"),
     ),
     ClusterKey(
         "users",
@@ -790,14 +757,7 @@ KEYS = (
         """,
         meaning="[a `/tmp` for each job](prologs.md#a-private-tmp), in this directory of the nodes",
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_private_tmp",
-            """
-            Directory on the compute nodes in which each job gets a C(/tmp) of its own. If empty, all jobs
-            of a node share C(/tmp).
-            """,
-            default="",
-        ),
+        variable=KeyVariable("slurm_private_tmp", default=""),
     ),
     ClusterKey(
         "profile",

@@ -23,10 +23,12 @@ from .keys import KEYS, SERVERS
 from .machine_types import DETECTED, is_there
 from .node_checks import MeasuredHardware, check_hardware, check_measured, check_specialized, split_by_type
 from .parts import Parts, check_homes, check_parts, check_ports, check_uses
+from .people_key import PeopleVariable
 from .policy_checks import with_people
 from .role_values import value_problems
-from .schema import Checker, plain, unknown
+from .schema import Checker, MachineType, NodeEntry, Raw, plain, unknown
 from .setting_checks import check_paths
+from .storage_key import StorageEntry
 
 SHARED_NUMBERS = ("slurm_job_user_id", "slurm_secret_max_age", "slurm_user_id")
 """Shared variables that are numbers."""
@@ -206,14 +208,14 @@ def _with_texts(data: Any, key: str, texts: Mapping[str, str]) -> Any:
 class _ValidFile:
     """A cluster file without problems, with all that the checks have found in it."""
 
-    file: dict[str, Any]
+    file: Raw
     parts: Parts
     machines: MeasuredHardware
-    people: dict[str, Any]
+    people: PeopleVariable
     """The variable slurm_people."""
     untouched: set[str]
     """The nodes that no play changes."""
-    mounts: list[dict[str, Any]]
+    mounts: list[StorageEntry]
     addressed: list[dict[str, str]]
 
 
@@ -307,7 +309,7 @@ def model_errors(
     return limited(problems)
 
 
-def _make_cluster_file(values: Mapping[str, Any]) -> dict[str, Any]:
+def _make_cluster_file(values: Mapping[str, Any]) -> Raw:
     """The values of the shared variables as a cluster file has them."""
     policy = {key: values[f"accounting.{key}"] for key in schema.ACCOUNTING.own}
     hosts = {key.name: values[key.name] for key in SERVERS}
@@ -380,7 +382,7 @@ def _too_long(*documents: Document | people_key.Table | None) -> list[str]:
     return problems
 
 
-def machine_problems(machine: dict[str, Any], node: dict[str, Any]) -> list[str]:
+def machine_problems(machine: MachineType, node: NodeEntry) -> list[str]:
     """What the cluster file would say of a measured machine type with a node entry; empty if all is right."""
     problems: list[str] = []
     checker = Checker("it", problems)
@@ -397,7 +399,7 @@ def has_accounting(file: Mapping[str, Any]) -> bool:
     return "database" in file or str(storage_type).lower().endswith("slurmdbd")
 
 
-def _keys_of_people(file: Mapping[str, Any]) -> dict[str, Any]:
+def _keys_of_people(file: Raw) -> Raw:
     """The keys of a cluster file for its people. A mapping of groups is Ansible's own key for groups of hosts."""
     given = {key: file[key] for key in ("people", "users", "groups") if key in file}
     return {key: value for key, value in given.items() if key != "groups" or isinstance(value, list)}

@@ -14,8 +14,12 @@ from ..formats.directory_purposes import Use, directory_error, shared_uses, take
 from ..language.formatting import shown
 from ..language.hostlist import expand
 from . import gres, keys, schema, storage_key
+from .access_key import AccessKey
+from .backup_key import BackupKey
+from .firewall_plans import FirewallKey
 from .key_rules import RULES, OtherKeys
 from .keys import ClusterKey
+from .monitoring_key import MonitoringKey
 from .node_checks import (
     MeasuredHardware,
     check_hardware,
@@ -26,7 +30,7 @@ from .node_checks import (
     split_by_type,
 )
 from .partition_checks import check_gpu_defaults, check_members, check_partitions
-from .schema import Checker
+from .schema import Checker, MachineType, NodeEntry, Partition, Raw, Settings
 from .server_ports import ports_of_servers
 from .setting_checks import check_log_of_jobs, check_paths, check_settings, check_state_location
 
@@ -39,18 +43,18 @@ class Parts:
     """The values of keys by name, without those of `model.py`. Fields have what other rules need of them."""
     servers: dict[str, str]
     """The hostlists of the keys that name servers, by key; empty for a key that is not there."""
-    hardware: dict[str, dict[str, Any]]
+    hardware: dict[str, MachineType]
     """Machine types by name, without those that were measured."""
-    nodes: list[dict[str, Any]]
+    nodes: list[NodeEntry]
     node_hosts: list[str]
-    partitions: list[dict[str, Any]]
+    partitions: list[Partition]
     members: list[list[str]]
     """The hosts of each partition."""
-    slurm_conf: dict[str, Any]
-    access: dict[str, Any]
-    backup: dict[str, Any]
-    firewall: dict[str, Any]
-    monitoring: dict[str, Any]
+    slurm_conf: Settings
+    access: AccessKey
+    backup: BackupKey
+    firewall: FirewallKey
+    monitoring: MonitoringKey
     private_tmp: str
 
     @property
@@ -66,7 +70,7 @@ class Parts:
 
 def check_parts(
     checker: Checker,
-    file: dict[str, Any],
+    file: Raw,
     measured: MeasuredHardware,
     scripts: Mapping[str, str | ValueError | None],
     has_accounting: bool,

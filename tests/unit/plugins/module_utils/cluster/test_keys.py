@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils import cluster
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import model, schema
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, ClusterKey, Value
 from new_keys import added_keys
@@ -82,6 +85,19 @@ def test_something_reads_the_variable_of_each_key() -> None:
         if path.suffix in (".yml", ".j2"):
             words.update(re.findall(r"\bslurm_\w+", re.sub(r"(?m)(^|\s)#.*$", "", path.read_text())))
     assert [key.variable.name for key in KEYS if key.variable and key.variable.name not in words] == []
+
+
+def test_something_reads_each_key_of_a_mapping() -> None:
+    """Each of its names is somewhere in the rules, or in a template or playbook."""
+    words: set[str] = set()
+    for package in ("cluster", "decisions"):
+        for path in (ROOT / "plugins/module_utils" / package).rglob("*.py"):
+            words.update(re.findall(r'"(\w+)"', path.read_text()))
+    for path in ROOT.glob("roles/*/templates/**/*.j2"):
+        words.update(re.findall(r"\.(\w+)", path.read_text()))
+    modules = [import_module(f"{cluster.__name__}.{module.name}") for module in iter_modules(cluster.__path__)]
+    kinds = {name: kind for module in modules for name, kind in vars(module).items() if isinstance(kind, schema.Kind)}
+    assert [f"{name}: {key}" for name, kind in kinds.items() for key in kind.own if key not in words] == []
 
 
 PLAIN: dict[Value, tuple[list[Any], list[Any]]] = {

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.monitoring_key import check
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.monitoring_key import MonitoringKey, check
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages, slurmctld
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platform_tables import RELEASES
@@ -38,7 +38,7 @@ SECRET = b"route: {receiver: a}\nreceivers: [{name: a, webhook_configs: [{url: h
 FILES = {KEY: b"\xff" * 64, MUNGE: b"m", "/cluster/receivers.yml": SECRET}
 
 
-def monitoring(found: Any) -> dict[str, Any]:
+def monitoring(found: Any) -> MonitoringKey:
     """The variable for a value of the key."""
     problems: list[str] = []
     value = check(Checker("", problems), found, {})
