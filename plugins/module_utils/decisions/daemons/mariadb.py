@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...formats.written import written
+from ..known import registered
 from ..known.daemon_records import is_unchanged, options_digest
 from ..known.host_paths import MARIADB_SOCKET
 from ..known.platform import has_package
@@ -132,7 +133,7 @@ def questions(host: RunHost) -> list[str]:
 
 def findings(host: RunHost) -> MariadbFindings:
     """What the queries have found."""
-    rows = dict(zip(QUESTIONS, host["__mariadb_read"]["rows"], strict=True))
+    rows = dict(zip(QUESTIONS, registered.MARIADB_READ.of(host)["rows"], strict=True))
 
     def messages(*names: str) -> list[str]:
         return [row["message"] for name in names for row in rows[name]]

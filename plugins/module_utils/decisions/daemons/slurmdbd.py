@@ -13,7 +13,7 @@ from typing import Any
 from ...cluster.render import slurm_conf
 from ...configuration.conf_file import value_in
 from ...formats.written import written
-from ..known import secret_sources
+from ..known import registered, secret_sources
 from ..known.daemon_records import has_record, is_unchanged, options_digest
 from ..known.host_paths import CONF_DIR, UPGRADE_DIR
 from ..known.platform import has_package, packages_version, platform
@@ -157,7 +157,7 @@ def service_is_unchanged(host: RunHost) -> bool:
 def service(host: RunHost) -> SlurmdbdService:
     """How slurmdbd runs on this host."""
     files = unit_files(host)
-    starts = "start" in ((host.get("__slurmdbd_config") or {}).get("actions") or [])
+    starts = "start" in (registered.SLURMDBD_CONFIG.seen(host).get("actions") or [])
     wanted = not service_is_unchanged(host) and not (host.check_mode and starts)
     return SlurmdbdService(files, options_digest(files), wanted)
 
@@ -169,7 +169,7 @@ def starts(host: RunHost) -> bool:
 
 def may_convert(host: RunHost) -> bool:
     """Whether slurmdbd may convert the database of an earlier release: in an upgrade, or a restore that accepts it."""
-    return bool(host.get("__slurm_upgrades")) or host.flag("backup", "backup_convert")
+    return bool(registered.SLURM_UPGRADES.get(host)) or host.flag("backup", "backup_convert")
 
 
 def database(host: RunHost) -> SlurmdbdDatabase:
@@ -180,18 +180,18 @@ def database(host: RunHost) -> SlurmdbdDatabase:
 
 def unpacked(host: RunHost) -> str:
     """The directory in which the packages of the next release are unpacked."""
-    return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}"
+    return f"{UPGRADE_DIR}/{registered.SLURM_UPGRADE_PLAN.of(host)['to']}"
 
 
 def next_release(host: RunHost) -> SlurmdbdNextRelease:
     """What is checked for the next release."""
-    plan = host["__slurm_upgrade_plan"]
+    plan = registered.SLURM_UPGRADE_PLAN.of(host)
     return SlurmdbdNextRelease(unpacked(host), conf(host, plan["release"]), packages_version(host) == plan["to"])
 
 
 def present_password(host: RunHost) -> str:
     """The password that a slurmdbd on the host has; empty without one."""
-    content = (host.get("__slurmdbd_present") or {}).get("content", "")
+    content = registered.SLURMDBD_PRESENT.seen(host).get("content", "")
     text = base64.b64decode(content).decode(errors="surrogateescape")
     return value_in(text, STORAGE_CONF, "StoragePass")
 

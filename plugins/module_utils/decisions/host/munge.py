@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..known import image, secret_sources
+from ..known import image, registered, secret_sources
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
 from ..known.whole_cluster import serves, serving_controller, state_mark
@@ -74,15 +74,15 @@ def decoding(host: RunHost) -> dict[str, Any] | None:
     """The check that a host decodes a credential of the controller."""
     controller = serving_controller(host)
     if controller in host.all_play_hosts:
-        credential = (host.of(controller).get("__munge_encoded") or {}).get("proof", "")
+        credential = registered.MUNGE_ENCODED.seen(host.of(controller)).get("proof", "")
     else:
-        credential = (host.get("__munge_credential") or {}).get("stdout", "")
+        credential = registered.MUNGE_CREDENTIAL.seen(host).get("stdout", "")
     return {"command": DECODE, "stdin": credential} if credential else None
 
 
 def cluster_runs(host: RunHost) -> bool:
     """Whether the controller has served a cluster, which keeps its key."""
-    asked = host.get("__munge_cluster") or {}
+    asked = registered.MUNGE_CLUSTER.seen(host)
     if "stat" in asked:
         return bool(asked["stat"]["exists"])
     return state_mark(host) in host.of(serving_controller(host)).facts["files"]

@@ -9,6 +9,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+ANSWER = "__slurm_facts"
+"""The result of slurm_host_facts, as tasks register it."""
+
 TRUE_TEXTS = ("1", "on", "t", "true", "y", "yes")
 
 
@@ -99,7 +102,7 @@ class RunHost(Mapping[str, Any]):
 
     def answer(self) -> dict[str, Any] | None:
         """The result of slurm_host_facts on this host; None before it has answered."""
-        result = self.get("__slurm_facts") or {}
+        result = self.get(ANSWER) or {}
         return result if "slurm_host" in (result.get("ansible_facts") or {}) else None
 
     @property

@@ -14,6 +14,7 @@ from ...client.environment import ENVIRONMENT, KEPT
 from ...cluster.keys import SERVERS, ClusterKey, hosts_in
 from ...cluster.schema import VARIABLES
 from ...cluster.storage_key import storage_plans
+from . import registered
 from .host_paths import LIB_DIR
 from .platform_tables import SOURCES, PackageSource
 from .run_host import RunHost
@@ -125,7 +126,7 @@ def serving_controller(host: RunHost) -> str:
     It is the serving one, if this run has found it, or else the primary. A role that is used alone, without a
     controller, asks the host itself.
     """
-    found = (host.get("__slurm_run") or {}).get("serving_controller")
+    found = registered.SLURM_RUN.seen(host).get("serving_controller")
     return str(found or [*host["slurm_controllers"], host.name][0])
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from ...adoption import survey
 from ...configuration.sources import configuration_of, source_lines
 from ..host import slurm_health
+from ..known import registered
 from ..known.host_paths import CONF_DIR, HEALTH_PROGRAM, KEPT_DIR, SCRIPTS_DIR
 from ..known.run_host import RunHost
 from ..run.preparation import hosts_marker
@@ -24,12 +25,12 @@ from .new_cluster import inventory_hosts, known, list_next_commands, schema
 OPTIONS = ("adopt_dir", "adopt_controller", "adopt_conf")
 
 RESULTS = (
-    "__new_cluster_ping",
-    "__new_cluster_facts",
-    "__new_cluster_processes",
-    "__adopt_own",
-    "__adopt_files",
-    "__adopt_accounting",
+    registered.NEW_CLUSTER_PING.name,
+    registered.NEW_CLUSTER_FACTS.name,
+    registered.NEW_CLUSTER_PROCESSES.name,
+    registered.ADOPT_OWN.name,
+    registered.ADOPT_FILES.name,
+    registered.ADOPT_ACCOUNTING.name,
 )
 """What is known about a host: registered results of this role, and of gather.yml in role new_cluster."""
 
@@ -113,7 +114,7 @@ def cluster_name(host: RunHost) -> str:
     Raises:
         SourceError: a file cannot be read.
     """
-    lines_of_conf = {"slurm.conf": source_lines(host["__adopt_files"]["files"], "slurm.conf")}
+    lines_of_conf = {"slurm.conf": source_lines(registered.ADOPT_FILES.of(host)["files"], "slurm.conf")}
     _name, value = configuration_of(lines_of_conf).settings.get(("slurm.conf", "clustername"), ("", ""))
     return value.lower()
 
@@ -132,7 +133,7 @@ def result(host: RunHost) -> dict[str, Any]:
 
 def kept_result(host: RunHost) -> dict[str, Any]:
     """This result, which the source has."""
-    kept: dict[str, Any] = host.of(source(host))["__adopt_result"]
+    kept: dict[str, Any] = registered.ADOPT_RESULT.of(host.of(source(host)))
     return kept
 
 

@@ -15,16 +15,17 @@ from typing import Any
 
 from ...language.hostlist import fold
 from ...nodes import first_cluster_file
+from ..known import registered
 from ..known.platform_tables import DISTRIBUTIONS
 from ..known.run_host import RunHost
 from ..known.shipped_files import ROLES, role_file
 
 RESULTS = (
     "ansible_host",
-    "__new_cluster_ping",
-    "__new_cluster_facts",
-    "__new_cluster_processes",
-    "__new_cluster_addresses",
+    registered.NEW_CLUSTER_PING.name,
+    registered.NEW_CLUSTER_FACTS.name,
+    registered.NEW_CLUSTER_PROCESSES.name,
+    registered.NEW_CLUSTER_ADDRESSES.name,
 )
 """What is known about a host: its address in the inventory, and the registered results of the tasks in gather.yml."""
 
@@ -67,7 +68,7 @@ def connection(host: RunHost) -> tuple[dict[str, Any], list[str]]:
     hosts = [host.of(name) for name in inventory_hosts(host)]
     found: dict[str, list[Any]] = {}
     for one in hosts:
-        user = str((one.get("__new_cluster_user") or {}).get("stdout", ""))
+        user = str(registered.NEW_CLUSTER_USER.seen(one).get("stdout", ""))
         values = {"ansible_user": user} if USER.fullmatch(user) else {}
         values |= {name: one[name] for name in one if CONNECTION.fullmatch(name)}
         for name, value in values.items():
@@ -100,7 +101,7 @@ def reached_by_name(host: RunHost) -> list[str]:
     names = []
     for name in inventory_hosts(host):
         one = host.of(name)
-        has_answered = (one.get("__new_cluster_addresses") or {}).get("stdout")
+        has_answered = registered.NEW_CLUSTER_ADDRESSES.seen(one).get("stdout")
         used = str(one.get("ansible_host") or name)
         if has_answered and one.get("ansible_connection", "ssh") == "ssh" and not first_cluster_file.ip_version(used):
             names.append(name)

@@ -13,7 +13,7 @@ from typing import Any
 from ...language.formatting import shown
 from ...language.hostlist import fold
 from ..daemons import slurmctld, slurmdbd
-from ..known import secret_sources
+from ..known import registered, secret_sources
 from ..known.program_files import sent
 from ..known.run_host import RunHost
 from ..known.whole_cluster import backup_hosts, is_controller, serves, serving_controller
@@ -289,7 +289,7 @@ def changes_registry_here(host: RunHost) -> bool:
 
 def has_account(host: RunHost) -> bool:
     """Whether the registry of this host works with the password, by the answer of slurm_service in check mode."""
-    answer = host.get("__registry_compared") or {}
+    answer = registered.REGISTRY_COMPARED.seen(host)
     return not (answer.get("files") or answer.get("actions"))
 
 
@@ -328,7 +328,7 @@ def new_password(host: RunHost) -> str:
 
 def backup_remarks(host: RunHost) -> list[str]:
     """What is said about the old key of the repository, by the answer of slurm-backup."""
-    answer = json.loads(host["__rotation_removed"]["stdout"])
+    answer = json.loads(registered.ROTATION_REMOVED.of(host)["stdout"])
     if not answer["left"]:
         return []
     return [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...cluster.control_files import archive
-from ..known import secret_sources
+from ..known import registered, secret_sources
 from ..known.host_paths import LIB_DIR
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library
@@ -131,7 +131,7 @@ def known_password(host: RunHost) -> str:
     A control host without the key, such as another administrator's, gets it from there.
     """
     for name in host.play_hosts:
-        content = (host.of(name).get("__backup_present") or {}).get("content")
+        content = registered.BACKUP_PRESENT.seen(host.of(name)).get("content")
         if content is not None:
             return base64.b64decode(content).decode().strip()
     return ""
@@ -177,9 +177,9 @@ def results(host: RunHost) -> list[dict[str, Any]]:
     """What `slurm-backup run` and `slurm-backup verify` said on the hosts of this play."""
     found = []
     for name in host.play_hosts:
-        saved = (host.of(name).get("__backup_run") or {}).get("stdout")
+        saved = registered.BACKUP_RUN.seen(host.of(name)).get("stdout")
         if saved is not None:
-            verified = (host.of(name).get("__backup_verified") or {}).get("stdout", '{"verified": []}')
+            verified = registered.BACKUP_VERIFIED.seen(host.of(name)).get("stdout", '{"verified": []}')
             found.append({**json.loads(saved), **json.loads(verified)})
     return found
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from ..known import secret_sources
+from ..known import registered, secret_sources
 from ..known.run_host import RunHost
 from ..known.whole_cluster import slurm_user
 
@@ -51,5 +51,5 @@ def known(host: RunHost) -> str:
 
     A control host without the key, such as another administrator's, gets it from there.
     """
-    found = [(host.of(name).get("__slurm_token_key_present") or {}).get("content") for name in host.play_hosts]
+    found = [registered.SLURM_TOKEN_KEY_PRESENT.seen(host.of(name)).get("content") for name in host.play_hosts]
     return next((content for content in found if content is not None), "")

@@ -13,6 +13,7 @@ from ...cluster.job_scripts import job_scripts
 from ...cluster.render import gres_lines
 from ...cluster.render import slurm_conf as parameter_lines
 from ...configuration.spank import plugstack_lines
+from ..known import registered
 from ..known.host_paths import CONF_DIR, PYXIS_DIR, PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE, UPGRADE_DIR
 from ..known.run_host import RunHost
 from . import default_values, defaults, slurm_conf_values
@@ -91,9 +92,9 @@ def pyxis_is_unverified(host: RunHost) -> bool:
     """
     if host.check_mode:
         return False
-    asked = (host.of(name).get("__pyxis_record") for name in host.members("slurm_needs_container_plugins"))
-    kept: dict[str, Any] = next((keep for keep in asked if keep is not None), {})
-    return bool(kept["unproven"] if "unproven" in kept else PYXIS_PREVIOUS_LINE in host.facts["files"])
+    asked = registered.PYXIS_RECORD.by_host(host, host.members("slurm_needs_container_plugins"))
+    kept = next(iter(asked.values()), None)
+    return kept["unproven"] if kept and "unproven" in kept else PYXIS_PREVIOUS_LINE in host.facts["files"]
 
 
 def copies(host: RunHost) -> list[dict[str, str]]:
@@ -112,9 +113,9 @@ def stale_copies(host: RunHost) -> list[str]:
 
 def of_next_release(host: RunHost) -> dict[str, str]:
     """The files for the release of an upgrade."""
-    return files(host, host["__slurm_upgrade_plan"]["release"])
+    return files(host, registered.SLURM_UPGRADE_PLAN.of(host)["release"])
 
 
 def next_release_directory(host: RunHost) -> str:
     """Where the packages of the upgrade are unpacked."""
-    return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}"
+    return f"{UPGRADE_DIR}/{registered.SLURM_UPGRADE_PLAN.of(host)['to']}"

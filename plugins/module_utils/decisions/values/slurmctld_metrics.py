@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from ..known import registered
 from ..known.platform import slurm_release
 from ..known.platform_tables import NEWEST, RELEASES
 from ..known.run_host import RunHost
@@ -28,7 +29,7 @@ def source_of(host: RunHost, release: str) -> Source:
     During an upgrade, slurmctld must start without what site.yml installs for its pages.
     """
     monitoring, pages = host["slurm_monitoring"], RELEASES.get(release, RELEASES[NEWEST]).metrics
-    if not monitoring or not pages or host.get("__slurm_upgrades"):
+    if not monitoring or not pages or registered.SLURM_UPGRADES.get(host):
         return "program"
     if not has_private_data(host):
         return "pages"
