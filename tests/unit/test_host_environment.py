@@ -248,7 +248,7 @@ reports that it has stopped a service that still runs, and with APT_CONFIG apt r
 INDEPENDENT = ("cat", "grep", "hostname", "id", "mv", "pgrep", "rm")
 """Programs whose answers no variable changes."""
 
-OWN = ("/usr/local/sbin/slurm-backup", "'/usr/bin/python3', '-I'", "restore.", "rotation_others.registry_proof")
+OWN = ("/usr/local/sbin/slurm-backup", "'/usr/bin/python3', '-I'", "restore.", "rotation_secrets.registry_proof")
 """Programs of the collection, which give their commands an environment, and the rules that name them."""
 
 
