@@ -16,7 +16,7 @@ description:
   - Rules and their results can change with every release.
 options:
   _terms:
-    description: A file of C(decisions) and a function in it, such as V(munge.service).
+    description: A file of C(decisions) and a function or constant in it, such as V(munge.service).
     type: list
     elements: str
     required: true
@@ -84,7 +84,7 @@ def ask(host: TemplatedHost, term: str, arguments: dict[str, Any]) -> Any:
     file, _point, name = term.partition(".")
     rule = getattr(import_module(f"{PACKAGE}.{ROOMS[file]}.{file}"), name)
     try:
-        result = rule(host, **arguments)
+        result = rule if name.isupper() else rule(host, **arguments)
     except (ValueError, TypeError) as error:
         raise AnsibleLookupError(str(error)) from error
     return asdict(result) if is_dataclass(result) and not isinstance(result, type) else result

@@ -13,9 +13,9 @@ from ...formats.written import written
 from ..known import registered
 from ..known.daemon_records import is_unchanged, options_digest
 from ..known.host_paths import MARIADB_SOCKET
-from ..known.platform import has_package
 from ..known.run_host import RunHost
 from ..values import defaults
+from .host_packages import lacks_package
 
 FILE = f"/etc/mysql/mariadb.conf.d/{defaults.MARIADB}"
 """MariaDB reads the files of this directory in the order of their names, and the last value wins."""
@@ -105,19 +105,9 @@ def service(host: RunHost) -> MariadbService:
     return MariadbService(files, [PREVIOUS_FILE], digest, is_unchanged(host, "mariadb", digest))
 
 
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks MariaDB, so that check mode has nothing to compare."""
-    return not has_package(host, "mariadb-server")
-
-
 def can_be_asked(host: RunHost) -> bool:
     """Whether modules can ask MariaDB: in check mode, it may not be there or not run yet."""
-    return not host.check_mode or (MARIADB_SOCKET in host.facts["paths"] and not lacks_package(host))
-
-
-def socket(_host: RunHost) -> str:
-    """Where modules reach MariaDB as root."""
-    return MARIADB_SOCKET
+    return not host.check_mode or (MARIADB_SOCKET in host.facts["paths"] and not lacks_package(host, "mariadb"))
 
 
 def variables(host: RunHost) -> list[str]:

@@ -19,10 +19,9 @@ from ...language.hostlist import expand, fold
 from ...results.module_results import ConfigResult
 from ..known import registered, secret_sources, state_directory
 from ..known.host_paths import CONF_DIR, KEPT_CONF, KEPT_DIR, KEPT_HOSTS, KEPT_LIST, KEPT_SLURMD, LOG_DIR
-from ..known.platform import has_package
 from ..known.platform_tables import PLUGINS_OF_PACKAGES
 from ..known.run_host import RunHost
-from ..known.whole_cluster import is_controller, serves, serving_controller, source, with_leaving
+from ..known.whole_cluster import is_controller, serves, serving_controller, with_leaving
 from ..servers import rest
 from ..values import mail, slurm_accounting, slurm_conf_values, slurm_files, slurmctld_metrics
 from . import host_packages
@@ -62,11 +61,6 @@ class FirstNodes:
     """Whether it has failed on one of them."""
     lost: str
     """Those that the run has lost before they could tell, as a hostlist."""
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks slurmctld or Slurm's commands, so that check mode has nothing to compare."""
-    return not has_package(host, *source(host).packages["slurmctld"])
 
 
 def configuration(host: RunHost) -> WantedConfiguration:

@@ -15,7 +15,7 @@ from typing import Any
 from ...language.hostlist import expand, fold
 from ..known import image, registered
 from ..known.host_paths import CONF_DIR, KEPT_DIR, KEPT_SLURMD, SLURMD_SETTINGS
-from ..known.platform import has_package, missing_plugins, plugins, units_package
+from ..known.platform import missing_plugins, plugins
 from ..known.run_host import RunHost
 from ..known.unchanged_hosts import changed_hosts, common_text, record_digest
 from ..known.whole_cluster import conf_servers, is_controller, serving_controller
@@ -61,11 +61,6 @@ class NodeCheck:
     """The drained nodes of all hosts, with their reasons, which the first host shows for all; empty on other hosts."""
 
 
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks slurmd, so that check mode has nothing to compare."""
-    return not has_package(host, units_package(host, "slurmd"))
-
-
 def packages(host: RunHost) -> list[str]:
     """The packages of the role, with those by which slurmd finds its GPUs."""
     return [*packages_of_role(host, "slurmd"), *plugins(host)]
@@ -105,11 +100,6 @@ def read_at_start(host: RunHost) -> str:
     """These values, after the question; empty if the controller has none yet."""
     told = returned_values(host)
     return str(registered.SLURMD_ASKED.seen(host).get("stdout", "")) if told is None else told
-
-
-def values_file(_host: RunHost) -> str:
-    """The file on the controllers that has these values."""
-    return KEPT_SLURMD
 
 
 def service(host: RunHost) -> SlurmdService:

@@ -16,14 +16,18 @@ from ...formats.written import written
 from ..known import registered, secret_sources
 from ..known.daemon_records import has_record, is_unchanged, options_digest
 from ..known.host_paths import CONF_DIR, UPGRADE_DIR
-from ..known.platform import has_package, packages_version, platform
+from ..known.platform import packages_version, platform
 from ..known.run_host import RunHost
-from ..known.whole_cluster import source
 from ..servers import rest
 from ..values import defaults
+from .host_packages import lacks_package
 
 STORAGE_CONF = "slurmdbd_storage.conf"
 """The file with the password, which slurmdbd.conf includes."""
+
+
+PRESENT_FILE = f"{CONF_DIR}/{STORAGE_CONF}"
+"""The file of a host with the password of the database."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +74,10 @@ class SlurmdbdDatabase:
     password: str
 
 
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks slurmdbd or Slurm's commands, which the plan needs, so that check mode cannot compare."""
-    return not has_package(host, *source(host).packages["slurmdbd"])
-
-
 def is_installed_later(host: RunHost) -> bool:
     """Whether this run installs slurmdbd on the database host, so that check mode has no accounts to compare."""
     database = host.of(host["slurm_database"]) if host["slurm_database"] else None
-    return database is not None and database.answer() is not None and lacks_package(database)
+    return database is not None and database.answer() is not None and lacks_package(database, "slurmdbd")
 
 
 def default_values(host: RunHost, release: str = "") -> dict[str, Any]:
@@ -194,8 +193,3 @@ def present_password(host: RunHost) -> str:
     content = registered.SLURMDBD_PRESENT.seen(host).get("content", "")
     text = base64.b64decode(content).decode(errors="surrogateescape")
     return value_in(text, STORAGE_CONF, "StoragePass")
-
-
-def present_file(_host: RunHost) -> str:
-    """The file that has this password."""
-    return f"{CONF_DIR}/{STORAGE_CONF}"

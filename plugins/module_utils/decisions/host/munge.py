@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..known import image, registered, secret_sources
-from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
 from ..known.whole_cluster import serves, serving_controller, state_mark
 
@@ -63,11 +62,6 @@ def key_files(host: RunHost) -> list[dict[str, Any]]:
 def digest(host: RunHost) -> str:
     """The checksum of the options, by which a host is known to be as the last run has left it (SHA-256)."""
     return hashlib.sha256(json.dumps(key_files(host)).encode()).hexdigest()
-
-
-def encoding(_host: RunHost) -> list[str]:
-    """The command that makes a credential on a controller outside of the run."""
-    return ENCODE
 
 
 def decoding(host: RunHost) -> dict[str, Any] | None:
@@ -150,8 +144,3 @@ def switch_objection(host: RunHost) -> str:
         f"that get another key one by one lose jobs. To change the key, rename the file to {next_path(host)}, remove "
         f"{path}, and run {ends}. To keep the cluster's key, remove {path}: the next run fetches it"
     )
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks the packages, so that check mode has nothing to compare."""
-    return any(package not in host.facts["packages"] for package in DISTRIBUTION_PACKAGES["munge"])

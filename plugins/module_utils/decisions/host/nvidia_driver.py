@@ -22,14 +22,13 @@ from ..known.shipped_files import plain_file
 MODULES_FILE, OPTIONS_FILE = NVIDIA_FILES
 
 
+DRAIN_REASON = DRIVER
+"""Why the role drains a node. By it the role knows a node that it has drained."""
+
+
 def platforms(_host: RunHost) -> dict[str, dict[str, dict[str, Any]]]:
     """The packages of each platform and source, for the module nvidia_driver."""
     return driver_platforms()
-
-
-def drain_reason(_host: RunHost) -> str:
-    """Why the role drains a node. By it the role knows a node that it has drained."""
-    return DRIVER
 
 
 # -- the driver ------------------------------------------------------------------------------------------------------
@@ -82,7 +81,7 @@ def has_drained(host: RunHost) -> bool:
     if found(host)["reason"]:
         return False
     asked, drained = registered.NVIDIA_DRIVER_ASKED.seen(host), registered.NVIDIA_DRIVER_DRAINED.seen(host)
-    listed = f"{host.name}|{DRIVER}" in asked.get("stdout_lines", [])
+    listed = f"{host.name}|{DRAIN_REASON}" in asked.get("stdout_lines", [])
     return listed or bool(drained and not drained.get("skipped"))
 
 

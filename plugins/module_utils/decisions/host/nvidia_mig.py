@@ -33,9 +33,8 @@ WantedBy=multi-user.target
 """
 
 
-def drain_reason(_host: RunHost) -> str:
-    """Why the role drains nodes. By it the role knows the nodes that it has drained."""
-    return MIG
+DRAIN_REASON = MIG
+"""Why the role drains nodes. By it the role knows the nodes that it has drained."""
 
 
 def declared(host: RunHost) -> list[str]:

@@ -39,6 +39,14 @@ GROUP_ROLES = {group: _ROLES[group] for group in dict.fromkeys((*_FIRST, *_ROLES
 """The roles of site.yml for the hosts of each group, so that one call installs all packages of a host."""
 
 
+ASKING = ["env", "-i", *(f"{name}={value}" for name, value in ENVIRONMENT.items())]
+"""The words before a command that a task runs: a builtin module would give it each variable of the host."""
+
+_KEPT = " ".join(f'${{{name}:+"{name}=${name}"}}' for name in KEPT)
+ASKING_ARCHIVE = ["sh", "-c", f'exec {shlex.join(ASKING)} DEBIAN_FRONTEND=noninteractive {_KEPT} "$@"', "sh"]
+"""The same words for apt-get: its command also has the variables that a site may need, such as those of a proxy."""
+
+
 @dataclass(frozen=True)
 class Profile:
     """What a profile changes (docs/admin/strict.md); its parameters of Slurm are in defaults.py."""
@@ -133,18 +141,6 @@ def serving_controller(host: RunHost) -> str:
 def serves(host: RunHost) -> bool:
     """Whether this host is the serving controller."""
     return host.name == serving_controller(host)
-
-
-def asking(_host: RunHost) -> list[str]:
-    """The words before a command that a task runs: a builtin module would give it each variable of the host."""
-    return ["env", "-i", *(f"{name}={value}" for name, value in ENVIRONMENT.items())]
-
-
-def asking_archive(host: RunHost) -> list[str]:
-    """The same words for apt-get: its command also has the variables that a site may need, such as those of a proxy."""
-    kept = " ".join(f'${{{name}:+"{name}=${name}"}}' for name in KEPT)
-    own = shlex.join(asking(host))
-    return ["sh", "-c", f'exec {own} DEBIAN_FRONTEND=noninteractive {kept} "$@"', "sh"]
 
 
 def conf_servers(host: RunHost) -> list[str]:

@@ -87,11 +87,6 @@ def default_disk(host: RunHost) -> str:
     return path if "%" not in path else "/tmp"
 
 
-def play_nodes(host: RunHost) -> list[str]:
-    """The nodes of this play."""
-    return host.play_hosts
-
-
 def places(host: RunHost) -> list[NodePlace]:
     """The nodes of this run that are in a partition, with their first one."""
     names = registered.ACCEPT_NAMES.get(host) or host.play_hosts

@@ -20,7 +20,7 @@ from ..known.host_paths import CONF_DIR, HEALTH_PROGRAM, KEPT_DIR, SCRIPTS_DIR
 from ..known.run_host import RunHost
 from ..run.preparation import hosts_marker
 from ..values import defaults
-from .new_cluster import inventory_hosts, known, list_next_commands, schema
+from .new_cluster import SCHEMA, inventory_hosts, known
 
 OPTIONS = ("adopt_dir", "adopt_controller", "adopt_conf")
 
@@ -154,11 +154,6 @@ def file(host: RunHost) -> str:
     return f"{host['adopt_dir']}/{kept_result(host)['cluster']['name']}.cluster.yml"
 
 
-def next_commands(host: RunHost) -> list[str]:
-    """What a person does with the cluster file, in lines."""
-    return list_next_commands(host, file(host))
-
-
 def file_objection(host: RunHost) -> str:
     """Why the cluster file is not written; empty if it is."""
     path = file(host)
@@ -167,7 +162,7 @@ def file_objection(host: RunHost) -> str:
 
 def text(host: RunHost) -> str:
     """The text of the cluster file. It has AccountingStoragePass."""
-    return host.text("adopt", "cluster.yml.j2", schema=schema(host), source=source(host), found=kept_result(host))
+    return host.text("adopt", "cluster.yml.j2", schema=SCHEMA, source=source(host), found=kept_result(host))
 
 
 def statistics(host: RunHost) -> dict[str, Any]:
@@ -190,14 +185,9 @@ def key_file(host: RunHost) -> str:
     return f"{host['adopt_dir']}/secrets/{kept_result(host)['cluster']['name']}/munge.key"
 
 
-def has_key(host: RunHost) -> bool:
-    """Whether the control host has a key of this name, which may be that of another cluster."""
-    return os.path.exists(key_file(host))
-
-
 def compared_keys(host: RunHost) -> list[dict[str, str]]:
     """The keys that have to be one key, each with its host; none if the control host has none."""
-    if not has_key(host):
+    if not os.path.exists(key_file(host)):
         return []
     return [{"host": host.name, "path": MUNGE_KEY}, {"host": "localhost", "path": key_file(host)}]
 

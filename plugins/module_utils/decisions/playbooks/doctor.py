@@ -15,11 +15,6 @@ from ..known import registered
 from ..known.run_host import RunHost
 
 
-def is_controller(host: RunHost) -> bool:
-    """Whether the inventory has this host as a controller."""
-    return host.name in host.members("slurm_controller")
-
-
 def server_facts(host: RunHost) -> dict[str, DoctorInfo]:
     """The facts of the controllers and the database host. A host outside of --limit has none."""
     servers = [*host.members("slurm_controller"), *host.members("slurm_database")]

@@ -37,6 +37,10 @@ CONNECTION = re.compile(r"ansible_(?:user|port|password|connection|python_interp
 """Variables of an inventory by which Ansible reaches a host, and which a cluster file does not have."""
 
 
+SCHEMA = str((ROLES / "slurm/files/cluster.schema.json").resolve())
+"""The schema of cluster files, by which an editor checks them."""
+
+
 def inventory_hosts(host: RunHost) -> list[str]:
     """All hosts of the inventory but the control host, in its order."""
     return [name for name in host.members("all") if name != "localhost"]
@@ -108,13 +112,9 @@ def reached_by_name(host: RunHost) -> list[str]:
     return names
 
 
-def next_commands(host: RunHost) -> list[str]:
-    """What a person does with the cluster file, in lines."""
-    return list_next_commands(host, file(host))
-
-
-def list_next_commands(host: RunHost, path: str) -> list[str]:
+def next_commands(host: RunHost, path: str = "") -> list[str]:
     """What a person does with a cluster file that was written from an inventory of hosts, in lines."""
+    path = path or file(host)
     _alike, names = connection(host)
     named = reached_by_name(host)
     place = f"{os.path.dirname(path)}/{VARIABLES}"
@@ -134,11 +134,6 @@ def list_next_commands(host: RunHost, path: str) -> list[str]:
         f"ansible-playbook gpucluster.slurm.site -i {path} --check --diff",
         f"ansible-playbook gpucluster.slurm.site -i {path}",
     ]
-
-
-def schema(_host: RunHost) -> str:
-    """The path of the schema of cluster files, by which an editor checks them."""
-    return str((ROLES / "slurm/files/cluster.schema.json").resolve())
 
 
 def objections(host: RunHost) -> list[str]:

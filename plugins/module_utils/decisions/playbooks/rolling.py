@@ -220,11 +220,6 @@ def window(host: RunHost) -> Window:
     return Window(WINDOW, own | host["rolling_window"])
 
 
-def window_name(_host: RunHost) -> str:
-    """Its name."""
-    return WINDOW
-
-
 def health_program(host: RunHost) -> str:
     """The program that checks the health of a node; empty if the site wants none."""
     return str(host["slurm_conf"].get("HealthCheckProgram", HEALTH_PROGRAM) or "")
@@ -284,16 +279,6 @@ def job_results(host: RunHost) -> dict[str, str]:
     failed = "" if ended else run.get("msg", "the job could not be submitted")
     found = zip((job["nodelist"] for job in jobs), (job["message"] for job in ended), strict=False)
     return dict.fromkeys(nodes, failed) | dict(found)
-
-
-def level(_host: RunHost) -> str:
-    """The level of the acceptance tests."""
-    return LEVEL
-
-
-def check_reservation(_host: RunHost) -> str:
-    """The reservation in which changed nodes are checked."""
-    return CHECK_RESERVATION
 
 
 def measured_nodes(host: RunHost) -> list[str]:

@@ -44,7 +44,7 @@ class NewSecret(TypedDict):
 
 
 @dataclass(frozen=True)
-class Secret:
+class ChangedSecret:
     """A secret that a run changes."""
 
     errors: list[str]
@@ -59,7 +59,7 @@ class Secret:
     """Why it cannot change, by the answers of the hosts; empty if it can."""
 
 
-def _token_keys(host: RunHost) -> Secret:
+def _token_keys(host: RunHost) -> ChangedSecret:
     # The release of Slurm decides whether Prometheus reads slurmctld's pages with tokens, once it is known.
     pages, served = slurmctld_metrics.cluster_source(host) == "pages with tokens", host["slurm_rest"]
     keys = [*([jwt_keys.COMMANDS] if served else []), *([jwt_keys.PAGES] if pages else [])]
@@ -79,7 +79,7 @@ def _token_keys(host: RunHost) -> Secret:
     lines += ["  All tokens of users end at once: programs need new ones (scontrol token)"] if served else []
     lines += [f"  The token of Prometheus ends; {fold(steps['metrics'])} gets a new one in this run"] if pages else []
     none = "the cluster has no key of tokens, since it has neither the key rest nor pages of slurmctld with tokens"
-    return Secret(
+    return ChangedSecret(
         [*([] if files else [none]), *_encrypted(files)],
         [{"path": path, "command": "head -c 64 /dev/urandom", "stays": False} for path in files],
         steps,
@@ -88,9 +88,9 @@ def _token_keys(host: RunHost) -> Secret:
     )
 
 
-def _database_password(host: RunHost) -> Secret:
+def _database_password(host: RunHost) -> ChangedSecret:
     if not host["slurm_database"]:
-        return Secret(["the cluster file has no database"])
+        return ChangedSecret(["the cluster file has no database"])
     server = host.of(host["slurm_database"])
     conf = {str(key).lower(): str(value) for key, value in (server.get("slurmdbd_conf") or {}).items()}
     other = (
@@ -98,7 +98,7 @@ def _database_password(host: RunHost) -> Secret:
         "Change the password there, then in slurmdbd_storage_pass_file, and run site.yml"
     )
     errors = [] if conf.get("storagehost", "") in LOCAL else [other]
-    return Secret(
+    return ChangedSecret(
         [*errors, *_own_file(server, secret_sources.DATABASE)],
         [{"path": _file(host, secret_sources.DATABASE), "command": secret_sources.NEW_PASSWORD, "stays": False}],
         {"database": [server.name]},
@@ -110,14 +110,16 @@ def _database_password(host: RunHost) -> Secret:
     )
 
 
-def _registry_password(host: RunHost) -> Secret:
+def _registry_password(host: RunHost) -> ChangedSecret:
     """The site has the password itself."""
     name = host["slurm_registry"]
     if not name:
-        return Secret(["the cluster file has no registry"])
+        return ChangedSecret(["the cluster file has no registry"])
     registry = host.of(name)
     if missing := [option for option in UPSTREAM if not registry.option("registry", option)]:
-        return Secret([f"missing: {', '.join(missing)}. The registry has a password only for another one behind it"])
+        return ChangedSecret(
+            [f"missing: {', '.join(missing)}. The registry has a password only for another one behind it"]
+        )
     line = (
         f"registry: the registry on {name} gets registry_upstream_password of the site, if "
         f"{registry['registry_upstream']} accepts it, and restarts within seconds: pulls of images in this moment fail"
@@ -129,13 +131,13 @@ def _registry_password(host: RunHost) -> Secret:
         has_it = not (compared.get("files") or compared.get("actions"))
         return f"{name} has this registry_upstream_password already: change the variable first" if has_it else ""
 
-    return Secret([], [], {"registry": [name]}, [line], objection)
+    return ChangedSecret([], [], {"registry": [name]}, [line], objection)
 
 
-def _backup_password(host: RunHost) -> Secret:
+def _backup_password(host: RunHost) -> ChangedSecret:
     """The file of the next password is there while the password changes, also after a run was killed."""
     if not host["slurm_backup"]:
-        return Secret(["the cluster file has no backup"])
+        return ChangedSecret(["the cluster file has no backup"])
     hosts, path = backup_hosts(host), f"{_file(host, secret_sources.BACKUP)}.next"
     lines = [
         f"backup: another password for {host['slurm_backup']['target']}; {fold(hosts)} prove it with a backup, then "
@@ -144,7 +146,7 @@ def _backup_password(host: RunHost) -> Secret:
     ]
     if host.content(path) is not None:
         lines.append(f"  An earlier run has not ended: this one goes on with its password, {path}")
-    return Secret(
+    return ChangedSecret(
         list(_own_file(host.of(hosts[0]), secret_sources.BACKUP)),
         [{"path": path, "command": secret_sources.NEW_PASSWORD, "stays": True}],
         # The host that also removes old backups gives the repository its new key.
@@ -161,7 +163,7 @@ SECRETS = {
 }
 
 
-def changing(host: RunHost) -> dict[str, Secret]:
+def changing(host: RunHost) -> dict[str, ChangedSecret]:
     """The secrets that this run changes, by name."""
     return {name: secret(host) for name, secret in SECRETS.items() if rotation.rotates(host, name)}
 

@@ -13,7 +13,6 @@ from typing import Any
 from ...cluster.control_files import archive
 from ..known import registered, secret_sources
 from ..known.host_paths import LIB_DIR
-from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library
 from ..known.run_host import RunHost
 from ..known.whole_cluster import is_controller, source, state_directory
@@ -47,11 +46,6 @@ def hosts_of_age(run: RunHost) -> list[str] | str:
     if not known or "hostvars" not in run or not run.of(known[0])["slurm_backup"]:
         return "!all"
     return list(dict.fromkeys([*run.members("slurm_database"), *controllers]))
-
-
-def packages(_host: RunHost) -> list[str]:
-    """The packages that the host needs."""
-    return list(DISTRIBUTION_PACKAGES["backup"])
 
 
 def service(host: RunHost) -> BackupService:

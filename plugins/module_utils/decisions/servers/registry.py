@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from ...cluster.render import host_addresses
 from ...formats.written import written
 from ..known.host_paths import SCRIPTS_DIR
-from ..known.platform import has_package
-from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost
@@ -69,16 +67,6 @@ def prefix(host: RunHost) -> str:
 def authority_file(host: RunHost) -> File:
     """The certificate of the authority that has signed that of the registry, for hosts that do not trust it yet."""
     return {"path": TRUSTED, "content": public_content(host, "registry_ca", host["registry_ca"], "certificate")}
-
-
-def packages(_host: RunHost) -> list[str]:
-    """The packages of the registry."""
-    return list(DISTRIBUTION_PACKAGES["registry"])
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks the registry, so that check mode has nothing to compare."""
-    return not has_package(host, "docker-registry")
 
 
 def files(host: RunHost) -> list[File]:

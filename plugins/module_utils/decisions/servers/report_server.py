@@ -19,7 +19,6 @@ from ...cluster.schema import ip_version
 from ...configuration.ports import PROMETHEUS
 from ...doctor.causes import reason_table
 from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
-from ..known.platform import has_package
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
@@ -50,6 +49,14 @@ MINUTES = 5
 _ENTRY = re.compile(r"([^\s:#][^\s:]*):(\S+)")
 _HASH = re.compile(r"\$(?:apr1|1|5|6|2[aby]|y)\$\S+|\{S?SHA\}\S+")
 """Hashes of passwords that nginx checks (`ngx_crypt`, crypt(3)). It takes {PLAIN} as well."""
+
+
+DIRECTORIES = [
+    {"path": STATE, "owner": "root", "mode": "0700"},
+    {"path": PAGES, "owner": "root", "mode": "0755"},
+    {"path": f"{PAGES}/admin", "owner": "root", "mode": "0755"},
+]
+"""The directories of the program. nginx, which is not root, enters that of the pages."""
 
 
 def is_served(host: RunHost) -> bool:
@@ -149,20 +156,6 @@ def password_lines(host: RunHost) -> dict[int, str]:
 def packages(_host: RunHost) -> list[str]:
     """The packages of the role."""
     return list(DISTRIBUTION_PACKAGES[ROLE])
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks nginx or Jinja2, so that check mode has nothing to compare."""
-    return not has_package(host, *packages(host))
-
-
-def directories(_host: RunHost) -> list[dict[str, str]]:
-    """The directories of the program. nginx, which is not root, enters that of the pages."""
-    return [
-        {"path": STATE, "owner": "root", "mode": "0700"},
-        {"path": PAGES, "owner": "root", "mode": "0755"},
-        {"path": f"{PAGES}/admin", "owner": "root", "mode": "0755"},
-    ]
 
 
 def files(host: RunHost) -> list[File]:

@@ -13,7 +13,7 @@ from ...formats.package_names import INSTALLED
 from ..known import secret_sources
 from ..known.host_paths import CONF_DIR, SCRIPTS_DIR
 from ..known.packages import MANAGED
-from ..known.platform import configured_plugins, has_package
+from ..known.platform import configured_plugins
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
@@ -33,6 +33,10 @@ DIRECTORY = "/etc/gpucluster-slurm/rest"
 """The certificate."""
 
 FRONT_CONF = "/etc/nginx/conf.d/gpucluster-rest.conf"
+
+
+DAEMON_READS = ["/usr/sbin/slurmrestd", f"{CONF_DIR}/slurm.conf", "/run/slurm/conf/slurm.conf"]
+"""Files that slurmrestd reads at its start: upgrade.yml changes the program, and sackd fetches slurm.conf."""
 
 
 def is_served(host: RunHost) -> bool:
@@ -103,22 +107,12 @@ def package_records(host: RunHost) -> list[dict[str, str]]:
     return [{"path": f"{INSTALLED}/{name}", "content": f"{MANAGED} Removed with the key rest.\n"} for name in new]
 
 
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks slurmrestd or nginx, so that check mode has nothing to compare."""
-    return not has_package(host, *source(host).packages[ROLE], *packages(host))
-
-
 # -- slurmrestd, the check, nginx -------------------------------------------------------------------------------------
 
 
 def daemon_files(host: RunHost) -> list[File]:
     """The unit of slurmrestd."""
     return [{"path": f"{UNITS}/slurmrestd.service", "content": host.text(ROLE, "slurmrestd.service.j2")}]
-
-
-def daemon_reads(_host: RunHost) -> list[str]:
-    """Files that slurmrestd reads at its start: upgrade.yml changes the program, and sackd fetches slurm.conf."""
-    return ["/usr/sbin/slurmrestd", f"{CONF_DIR}/slurm.conf", "/run/slurm/conf/slurm.conf"]
 
 
 def check_files(host: RunHost) -> list[File]:
@@ -150,11 +144,6 @@ def front_files(host: RunHost) -> list[File]:
     tls = host.flag(ROLE, "slurmrestd_tls")
     text = host.text(ROLE, "front.conf.j2", server=nginx.server(host, listening(host), DIRECTORY, tls))
     return [*(nginx.tls_files(host, ROLE, DIRECTORY) if tls else []), {"path": FRONT_CONF, "content": text}]
-
-
-def absent_front_files(_host: RunHost) -> list[str]:
-    """Files that nginx does not need: its welcome page."""
-    return [nginx.WELCOME]
 
 
 # -- what a host loses ------------------------------------------------------------------------------------------------

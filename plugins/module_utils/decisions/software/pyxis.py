@@ -32,6 +32,10 @@ OF_PYXIS = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY")
 # -- the package -----------------------------------------------------------------------------------------------------
 
 
+ANY_LINE = rf"^(optional|required) {re.escape(PYXIS_PLUGIN)}( .*)?$"
+"""A regular expression for any line of the plugin in plugstack.conf."""
+
+
 @dataclass(frozen=True)
 class PyxisPackage:
     """Parameters of the tasks `packages` of role slurm."""
@@ -68,11 +72,6 @@ def package_objections(host: RunHost) -> list[str]:
     ]
 
 
-def plugin_path(_host: RunHost) -> str:
-    """The path of the plugin in plugstack.conf, which is the same for all hosts."""
-    return PYXIS_PLUGIN
-
-
 # -- the line of plugstack.conf --------------------------------------------------------------------------------------
 
 
@@ -93,15 +92,10 @@ def line(host: RunHost) -> str:
     return plugstack_lines([{"plugin": PYXIS_PLUGIN, "arguments": plugin_arguments(host), "required": required}])
 
 
-def any_line(_host: RunHost) -> str:
-    """A regular expression for any line of the plugin in plugstack.conf."""
-    return rf"^(optional|required) {re.escape(PYXIS_PLUGIN)}( .*)?$"
-
-
 def conf_with_line(host: RunHost, in_force: str) -> str:
     """plugstack.conf as it was read, with this line of the plugin instead of the present one."""
     text = base64.b64decode(registered.PYXIS_CONF.of(host)["content"]).decode()
-    return re.sub(any_line(host), in_force, text, flags=re.MULTILINE)
+    return re.sub(ANY_LINE, in_force, text, flags=re.MULTILINE)
 
 
 def conf_copies(host: RunHost) -> list[str]:

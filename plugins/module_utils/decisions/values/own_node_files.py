@@ -17,10 +17,8 @@ from ..known.run_host import RunHost
 from ..known.whole_cluster import serving_controller
 from .slurm_files import files
 
-
-def files_of_controller(_host: RunHost) -> list[str]:
-    """slurm.conf of the controller as it was before it was taken over, and that in force, as an empty text."""
-    return [f"{KEPT_DIR}/found/slurm.conf", ""]
+FILES_OF_CONTROLLER = [f"{KEPT_DIR}/found/slurm.conf", ""]
+"""slurm.conf of the controller as it was before it was taken over, and that in force, as an empty text."""
 
 
 def are_in_play(host: RunHost) -> bool:

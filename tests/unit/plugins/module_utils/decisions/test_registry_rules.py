@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import registry
 from certificates import pair, write_pair
 from plain_host import PlainHost, cluster
@@ -104,8 +105,8 @@ def test_hosts_get_the_certificate_of_the_authority() -> None:
 
 
 def test_check_mode_has_nothing_to_compare_without_the_registry() -> None:
-    assert registry.lacks_package(host())
-    assert not registry.lacks_package(host().say(packages={"docker-registry": "2.8"}))
+    assert host_packages.lacks_package(host(), "registry")
+    assert not host_packages.lacks_package(host().say(packages={"docker-registry": "2.8"}), "registry")
 
 
 def test_the_registry_has_the_name_of_its_images() -> None:

@@ -133,7 +133,7 @@ def test_nodes_that_serve_the_cluster_are_not_rebooted() -> None:
 def test_the_window_is_a_reservation_that_a_site_can_change() -> None:
     host = hosts(rolling_window={"StartTime": "now", "Users": ["alice"]})["n1"].set(__rolling_nodes=["n1", "n2"])
     window = rolling.window(host)
-    assert window.name == rolling.window_name(host)
+    assert window.name == rolling.WINDOW
     assert window.parameters == {
         "Nodes": "n[1-2]",
         "Users": ["alice"],
