@@ -11,7 +11,7 @@ from typing import Any
 
 from ...formats.written import written
 from ..known import registered
-from ..known.daemon_records import is_unchanged, options_digest
+from ..known.daemon_records import ServiceOptions, is_unchanged, options_digest
 from ..known.host_paths import MARIADB_SOCKET
 from ..known.run_host import RunHost
 from ..values import defaults
@@ -64,17 +64,6 @@ columns User and Host in every result."""
 
 
 @dataclass(frozen=True)
-class MariadbService:
-    """Options of slurm_service for MariaDB."""
-
-    files: list[dict[str, Any]]
-    absent: list[str]
-    digest: str
-    unchanged: bool
-    """Whether the host has MariaDB as the last run has left it."""
-
-
-@dataclass(frozen=True)
 class MariadbFindings:
     """The answers to the questions."""
 
@@ -97,12 +86,12 @@ def settings(host: RunHost) -> dict[str, Any]:
     return {**own, **host["mariadb_settings"]}
 
 
-def service(host: RunHost) -> MariadbService:
+def service(host: RunHost) -> ServiceOptions:
     """How MariaDB runs on this host."""
     lines = {key: written(value, "mariadb") for key, value in settings(host).items()}
     files = [{"path": FILE, "content": host.text("mariadb", "slurm.cnf.j2", lines=lines)}]
     digest = options_digest([files, PREVIOUS_FILE])
-    return MariadbService(files, [PREVIOUS_FILE], digest, is_unchanged(host, "mariadb", digest))
+    return ServiceOptions(files, digest, [PREVIOUS_FILE], unchanged=is_unchanged(host, "mariadb", digest))
 
 
 def can_be_asked(host: RunHost) -> bool:

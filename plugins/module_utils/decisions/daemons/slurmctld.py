@@ -18,6 +18,7 @@ from ...formats.written import written
 from ...language.hostlist import expand, fold
 from ...results.module_results import ConfigResult
 from ..known import registered, secret_sources, state_directory
+from ..known.daemon_records import ServiceOptions
 from ..known.host_paths import CONF_DIR, KEPT_CONF, KEPT_DIR, KEPT_HOSTS, KEPT_LIST, KEPT_SLURMD, LOG_DIR
 from ..known.platform_tables import PLUGINS_OF_PACKAGES
 from ..known.run_host import RunHost
@@ -40,15 +41,6 @@ class WantedConfiguration:
     """The files with the nodes that leave; none if none leave."""
     coming: list[str]
     """The plugins of packages that the run installs before the change."""
-    digest: str
-
-
-@dataclass(frozen=True)
-class SlurmctldService:
-    """Options of slurm_service for slurmctld."""
-
-    files: list[dict[str, Any]]
-    absent: list[str]
     digest: str
 
 
@@ -124,12 +116,12 @@ def files_before_policy(host: RunHost) -> dict[str, str]:
     return {**wanted, "slurm.conf": conf}
 
 
-def service(host: RunHost) -> SlurmctldService:
+def service(host: RunHost) -> ServiceOptions:
     """How slurmctld runs on this controller.
 
     The other controllers get the files in force, never files that were refused.
     """
-    return SlurmctldService(service_files(host), absent_files(host), service_digest(host))
+    return ServiceOptions(service_files(host), service_digest(host), absent_files(host))
 
 
 def service_files(host: RunHost) -> list[dict[str, Any]]:

@@ -9,10 +9,10 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..known import image, registered, secret_sources
+from ..known.daemon_records import ServiceOptions
 from ..known.run_host import RunHost
 from ..known.whole_cluster import serves, serving_controller, state_mark
 
@@ -25,23 +25,16 @@ KEY = "/etc/munge/munge.key"
 """The key on a host."""
 
 
-@dataclass(frozen=True)
-class Service:
-    """Options of slurm_service for munge."""
+def service(host: RunHost) -> ServiceOptions:
+    """How munge runs on this host. An image has no key.
 
-    files: list[dict[str, Any]]
-    digest: str
-    proof: dict[str, Any] | None
-    """The controller makes a credential, and every other host decodes it. A host without a controller decodes its own
-    credential. Without a credential there is nothing to decode, and the run fails with the error of the controller."""
-
-
-def service(host: RunHost) -> Service:
-    """How munge runs on this host. An image has no key."""
+    The controller makes a credential, and every other host decodes it. A host without a controller decodes its own
+    credential. Without a credential there is nothing to decode, and the run fails with the error of the controller.
+    """
     if image.builds(host):
-        return Service([], "", None)
+        return ServiceOptions([])
     files = key_files(host)
-    return Service(files, digest(host), {"command": ENCODE} if serves(host) else decoding(host))
+    return ServiceOptions(files, digest(host), proof={"command": ENCODE} if serves(host) else decoding(host))
 
 
 def lacks_key(host: RunHost) -> bool:

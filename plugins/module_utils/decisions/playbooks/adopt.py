@@ -9,13 +9,13 @@ Until the cluster file is there, the hosts are those of any inventory: they have
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from ...adoption import survey
 from ...configuration.sources import configuration_of, source_lines
 from ..host import slurm_health
 from ..known import registered
+from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import CONF_DIR, HEALTH_PROGRAM, KEPT_DIR, SCRIPTS_DIR
 from ..known.run_host import RunHost
 from ..run.preparation import hosts_marker
@@ -61,18 +61,6 @@ CREATED_DIRECTORIES = (KEPT_DIR, "/run/gpucluster-slurm", "/var/cache/gpucluster
 
 EMPTY_DIRECTORIES = (slurm_health.CHECKS, slurm_health.DIRECTORY, SCRIPTS_DIR)
 """Those in which features may have something that a host still needs, such as the password of its backups."""
-
-
-@dataclass(frozen=True)
-class ReturnOptions:
-    """Options of slurm_host_cleanup that give a host back."""
-
-    secrets: list[str]
-    files: list[str]
-    restored: dict[str, str]
-    directories: list[str]
-    empty_directories: list[str]
-    parts: list[dict[str, str]]
 
 
 # -- what is read -----------------------------------------------------------------------------------------------------
@@ -195,9 +183,9 @@ def compared_keys(host: RunHost) -> list[dict[str, str]]:
 # -- a cluster that is given back -------------------------------------------------------------------------------------
 
 
-def return_options(host: RunHost) -> ReturnOptions:
+def return_options(host: RunHost) -> CleanupOptions:
     """How a host gets its own files back."""
-    return ReturnOptions(
+    return CleanupOptions(
         secrets=[*CREATED_WITHOUT_MARK],
         files=[*CREATED_FILES],
         restored={"kept": FOUND_DIR, "path": CONF_DIR},

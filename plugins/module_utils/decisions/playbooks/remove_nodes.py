@@ -17,6 +17,7 @@ from ...language.hostlist import fold
 from ..daemons import slurmctld, slurmd
 from ..host import access, slurm_health
 from ..known import registered
+from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import SCRIPTS_DIR
 from ..known.run_host import RunHost
 from ..known.whole_cluster import is_controller, serving_controller, with_leaving
@@ -66,18 +67,6 @@ DIRECTORIES = (
     SCRIPTS_DIR,
 )
 """What a compute node or login host has of this collection. Role storage unmounts, and role access restores sshd."""
-
-
-@dataclass(frozen=True)
-class CleanupOptions:
-    """Options of slurm_host_cleanup for a host that leaves."""
-
-    services: list[str]
-    packages: list[str]
-    secrets: list[str]
-    files: list[str]
-    directories: list[str]
-    parts: list[dict[str, str]]
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from ...cluster.control_files import archive
 from ..known import registered, secret_sources
+from ..known.daemon_records import ServiceOptions
 from ..known.host_paths import LIB_DIR
 from ..known.program_files import library
 from ..known.run_host import RunHost
@@ -23,14 +23,6 @@ ENVIRONMENT = f"{DIRECTORY}/environment"
 
 KEPT = {"daily": 7, "weekly": 5, "monthly": 12}
 """The numbers of backups that a site keeps by default."""
-
-
-@dataclass(frozen=True)
-class BackupService:
-    """Options of slurm_service for the timer of the backup."""
-
-    files: list[dict[str, Any]]
-    absent: list[str]
 
 
 def hosts_of_age(run: RunHost) -> list[str] | str:
@@ -48,10 +40,10 @@ def hosts_of_age(run: RunHost) -> list[str] | str:
     return list(dict.fromkeys([*run.members("slurm_database"), *controllers]))
 
 
-def service(host: RunHost) -> BackupService:
+def service(host: RunHost) -> ServiceOptions:
     """How the host makes its backups."""
     files = [*settings_files(host), *(control_files(host) if is_controller(host) else [])]
-    return BackupService(files, [] if _environment(host) else [ENVIRONMENT])
+    return ServiceOptions(files, absent=[] if _environment(host) else [ENVIRONMENT])
 
 
 def settings_files(host: RunHost) -> list[dict[str, Any]]:

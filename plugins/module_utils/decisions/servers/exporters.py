@@ -98,16 +98,6 @@ TIMERS: Mapping[str, Timer] = {
 
 
 @dataclass(frozen=True)
-class MetricsService:
-    """Options of slurm_service."""
-
-    files: list[dict[str, Any]]
-    reload: list[str]
-    proof: dict[str, Any] | None
-    digest: str
-
-
-@dataclass(frozen=True)
 class MeasuredCluster:
     """What the hosts of a cluster with the key have in common: read once, since there may be thousands of hosts."""
 

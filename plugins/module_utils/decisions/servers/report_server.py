@@ -18,6 +18,7 @@ from ...cluster.render import host_addresses
 from ...cluster.schema import ip_version
 from ...configuration.ports import PROMETHEUS
 from ...doctor.causes import reason_table
+from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
@@ -267,17 +268,6 @@ def _encoded(lines: Any) -> str:
 # -- what a host loses ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PageRemoval:
-    """Options of slurm_host_cleanup."""
-
-    services: list[str]
-    packages: list[str]
-    secrets: list[str]
-    files: list[str]
-    directories: list[str]
-
-
 def asked_files(_host: RunHost) -> list[str]:
     """Files by which a run sees what a host has of the key, also without it."""
     return [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}", f"{OLD_PROGRAM}/__main__.py"]
@@ -298,9 +288,9 @@ def needs_report(host: RunHost) -> bool:
     return is_served(host) or loses_something(host)
 
 
-def removal(host: RunHost) -> PageRemoval:
+def removal(host: RunHost) -> CleanupOptions:
     """What the host loses."""
-    return PageRemoval(
+    return CleanupOptions(
         services=[TIMER],
         packages=[] if nginx.stays(host) else ["nginx"],
         secrets=[SETTINGS, *nginx.useless_records(host)],

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ...formats.package_names import INSTALLED
 from ..known import secret_sources
+from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import CONF_DIR, SCRIPTS_DIR
 from ..known.packages import MANAGED
 from ..known.platform import configured_plugins
@@ -149,17 +149,6 @@ def front_files(host: RunHost) -> list[File]:
 # -- what a host loses ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RestRemoval:
-    """Options of slurm_host_cleanup."""
-
-    services: list[str]
-    packages: list[str]
-    secrets: list[str]
-    files: list[str]
-    directories: list[str]
-
-
 def own_files() -> list[str]:
     """Files of the host of the key."""
     return [f"{UNITS}/slurmrestd.service", f"{UNITS}/{CHECK}.service", PROGRAM, FRONT_CONF]
@@ -181,11 +170,11 @@ def needs_rest(host: RunHost) -> bool:
     return is_served(host) or loses_something(host)
 
 
-def removal(host: RunHost) -> RestRemoval:
+def removal(host: RunHost) -> CleanupOptions:
     """What a host without slurmrestd loses. Daemons that check tokens keep key and plugin."""
     needed = [*packages(host), *exporters.packages(host), *configured_plugins(host)]
     names = [name for name in all_packages(host) if name not in needed]
-    return RestRemoval(
+    return CleanupOptions(
         services=["slurmrestd", CHECK],
         packages=[*names, *([] if nginx.stays(host) else ["nginx"])],
         secrets=[*([] if has_key(host) else [KEY]), *nginx.useless_records(host)],
