@@ -15,7 +15,7 @@ from ...configuration.conf_file import value_in
 from ...formats.written import written
 from ..known import registered, secret_sources
 from ..known.daemon_records import has_record, is_unchanged, options_digest
-from ..known.host_paths import CONF_DIR, UPGRADE_DIR
+from ..known.host_paths import CONF_DIR
 from ..known.platform import packages_version, platform
 from ..known.run_host import RunHost
 from ..servers import rest
@@ -51,18 +51,6 @@ class SlurmdbdService:
     digest: str
     wanted: bool
     """Whether slurmdbd is to be compared with them: a check does not compare a daemon that the run would start."""
-
-
-@dataclass(frozen=True)
-class SlurmdbdNextRelease:
-    """The release to which upgrade.yml brings the host."""
-
-    unpacked: str
-    """The directory in which its packages are unpacked."""
-    conf: str
-    """The text of slurmdbd.conf for it."""
-    installed: bool
-    """Whether the host has its packages already."""
 
 
 @dataclass(frozen=True)
@@ -177,19 +165,13 @@ def database(host: RunHost) -> SlurmdbdDatabase:
     return SlurmdbdDatabase(str(parameters["StorageLoc"]), str(parameters["StorageUser"]), password(host))
 
 
-def unpacked(host: RunHost) -> str:
-    """The directory in which the packages of the next release are unpacked."""
-    return f"{UPGRADE_DIR}/{registered.SLURM_UPGRADE_PLAN.of(host)['to']}"
-
-
-def next_release(host: RunHost) -> SlurmdbdNextRelease:
-    """What is checked for the next release."""
-    plan = registered.SLURM_UPGRADE_PLAN.of(host)
-    return SlurmdbdNextRelease(unpacked(host), conf(host, plan["release"]), packages_version(host) == plan["to"])
-
-
 def present_password(host: RunHost) -> str:
     """The password that a slurmdbd on the host has; empty without one."""
     content = registered.SLURMDBD_PRESENT.seen(host).get("content", "")
     text = base64.b64decode(content).decode(errors="surrogateescape")
     return value_in(text, STORAGE_CONF, "StoragePass")
+
+
+def has_next_release(host: RunHost) -> bool:
+    """Whether the host has the packages of the release to which upgrade.yml brings it."""
+    return bool(packages_version(host) == registered.SLURM_UPGRADE_PLAN.of(host)["to"])

@@ -202,22 +202,14 @@ def _measurement(host: RunHost) -> str:
     return f"; a node returns when it has passed the acceptance tests of level {LEVEL}{judges}"
 
 
-@dataclass(frozen=True)
-class Window:
-    """Options of the module slurm_reservation for the window of the run."""
-
-    name: str
-    parameters: dict[str, Any]
-
-
-def window(host: RunHost) -> Window:
-    """The reservation of the nodes, in which running jobs go on."""
+def window(host: RunHost) -> dict[str, Any]:
+    """The parameters of the reservation of the nodes, in which running jobs go on."""
     own = {
         "Nodes": fold(registered.ROLLING_NODES.of(host)),
         "Users": [host["rolling_user"]],
         "Flags": ["MAINT", "IGNORE_JOBS"],
     }
-    return Window(WINDOW, own | host["rolling_window"])
+    return {**own, **host["rolling_window"]}
 
 
 def health_program(host: RunHost) -> str:
@@ -245,15 +237,7 @@ def results(host: RunHost) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True)
-class RollingCheck:
-    """Options of the module slurm_job."""
-
-    jobs: list[dict[str, Any]]
-    options: dict[str, str]
-
-
-def check_jobs(host: RunHost) -> RollingCheck:
+def check_jobs(host: RunHost) -> list[dict[str, Any]]:
     """A job on each node that is back, in its first partition, with all of its GPUs."""
     jobs: dict[str, dict[str, Any]] = {}
     every = validation_jobs(
@@ -266,12 +250,12 @@ def check_jobs(host: RunHost) -> RollingCheck:
     for job in every:
         if job.get("nodelist") in registered.ROLLING_RESUMED.of(host)["ready"]:
             jobs.setdefault(job["nodelist"], job)
-    return RollingCheck([*jobs.values()], {"reservation": CHECK_RESERVATION})
+    return [*jobs.values()]
 
 
 def job_results(host: RunHost) -> dict[str, str]:
     """The error of the job on each node that is back, empty after a good one and for a node in no partition."""
-    nodes, jobs = registered.ROLLING_RESUMED.of(host)["ready"], check_jobs(host).jobs
+    nodes, jobs = registered.ROLLING_RESUMED.of(host)["ready"], check_jobs(host)
     run = registered.ROLLING_JOBS.seen(host)
     if not jobs:
         return dict.fromkeys(nodes, "")

@@ -40,7 +40,8 @@ def plan(host: RunHost) -> dict[str, Any]:
 
     The target is what the packages say: the version of the files in slurm_packages, or what apt offers on each host.
     `converts` tells whether the database is converted: not from a version of the same release to another one, unless a
-    run that was killed has begun a conversion. `absent` are the controllers that the run does without.
+    run that was killed has begun a conversion. `absent` are the controllers that the run does without. `unpacked` is
+    where the new programs are before they are installed, `state_copy` the last copy of the state before them.
     """
     facts = {name: host.of(name).facts for name in host.play_hosts}
     package, database = source(host).version, facts.get(host["slurm_database"])
@@ -48,7 +49,13 @@ def plan(host: RunHost) -> dict[str, Any]:
     begun = database is not None and UPGRADE_MARK in database["files"]
     present = database["packages"].get(package, "") if database else ""
     converts = begun or converts_database(present, found["to"])
-    return {**found, "converts": converts, "absent": absent_controllers(host)}
+    return {
+        **found,
+        "converts": converts,
+        "absent": absent_controllers(host),
+        "unpacked": f"{UPGRADE_DIR}/{found['to']}",
+        "state_copy": f"{UPGRADE_DIR}/StateSaveLocation-before-{found['to']}.tar",
+    }
 
 
 def announcement(host: RunHost) -> str:
@@ -76,12 +83,9 @@ def objections(host: RunHost) -> list[str]:
 
 
 def _objections(host: RunHost) -> Iterator[str]:
-    errors, release = (
-        registered.SLURM_UPGRADE_PLAN.of(host)["errors"],
-        registered.SLURM_UPGRADE_PLAN.of(host)["release"],
-    )
-    if errors:
-        yield "; ".join(errors)
+    plan = registered.SLURM_UPGRADE_PLAN.of(host)
+    if plan["errors"]:
+        yield "; ".join(plan["errors"])
     yield from _objections_to_absence(host)
     timeout = slurmd_timeout(host)
     if 0 != timeout < LEAST_TIMEOUT:
@@ -90,10 +94,10 @@ def _objections(host: RunHost) -> Iterator[str]:
             "slurmctld ends the jobs of a node whose slurmd is away for longer. Raise it, run gpucluster.slurm.site, "
             "and lower it after the upgrade"
         )
-    if "pyxis" in host["slurm_containers"] and release not in host.option("pyxis", "pyxis_packages"):
+    if "pyxis" in host["slurm_containers"] and plan["release"] not in host.option("pyxis", "pyxis_packages"):
         yield (
-            f"pyxis_packages has no package for Slurm {release}, and slurmd would not start with the plugin of another "
-            "release; build pyxis for it, and add the package"
+            f"pyxis_packages has no package for Slurm {plan['release']}, and slurmd would not start with the plugin of "
+            "another release; build pyxis for it, and add the package"
         )
     # After the database's conversion, slurmdbd would start with a plugin that its host does not have.
     hosts = [host.of(name) for name in serving_hosts(host) if name in host.play_hosts]
@@ -244,25 +248,14 @@ def copied_files(host: RunHost) -> list[str]:
 
 
 def unpacked(host: RunHost) -> str:
-    """Where the new programs are before they are installed; empty on hosts that need only their packages."""
-    if host.name not in (host["slurm_database"], serving_controller(host)):
-        return ""
-    return f"{UPGRADE_DIR}/{registered.SLURM_UPGRADE_PLAN.of(host)['to']}"
-
-
-def unpacked_by_any_run(host: RunHost) -> str:
-    """Where they can be at the end: another controller may have served when an earlier run was killed."""
-    return f"{UPGRADE_DIR}/{registered.SLURM_UPGRADE_PLAN.of(host)['to']}" if serves_cluster(host) else ""
+    """Where the packages are unpacked; empty on hosts that need only their packages."""
+    needs = host.name in (host["slurm_database"], serving_controller(host))
+    return str(registered.SLURM_UPGRADE_PLAN.of(host)["unpacked"]) if needs else ""
 
 
 def keeps_state(host: RunHost) -> bool:
     """Whether this host keeps a copy of the state for another release: all controllers share it, and one serves."""
     return host.name == serving_controller(host) and changes_release(host)
-
-
-def state_copy(host: RunHost) -> str:
-    """The copy of the state, of which there is one: the last one before slurmctld of the new release."""
-    return f"{UPGRADE_DIR}/StateSaveLocation-before-{registered.SLURM_UPGRADE_PLAN.of(host)['to']}.tar"
 
 
 # -- the report -------------------------------------------------------------------------------------------------------
@@ -275,24 +268,25 @@ def conversion(host: RunHost) -> ConversionResult:
 
 def report(host: RunHost) -> str:
     """What the upgrade will do."""
-    target, release = registered.SLURM_UPGRADE_PLAN.of(host)["to"], registered.SLURM_UPGRADE_PLAN.of(host)["release"]
+    plan = registered.SLURM_UPGRADE_PLAN.of(host)
+    target, absent = plan["to"], plan["absent"]
     lines = ["Check mode: the next run would upgrade."] if host.check_mode else []
     lines.append(f"The packages are on the hosts, and slurmctld {target} starts with the configuration.")
-    if host.members("slurm_upgrades_database") and registered.SLURM_UPGRADE_PLAN.of(host)["converts"]:
+    if host.members("slurm_upgrades_database") and plan["converts"]:
         result = conversion(host)
         lines.append(
             f"A copy of the database ({result['size']} MiB) was converted; the conversion will take about "
             f"{max(int(result.get('seconds', 0)), 1)} s. Until slurmdbd {target} opens its port, every failure "
             "restores the previous release."
         )
-    if absent := registered.SLURM_UPGRADE_PLAN.of(host)["absent"]:
+    if absent:
         lines.append(
             f"{fold(absent)} was not reached, and its slurmctld does not start with the previous release: run "
             "gpucluster.slurm.upgrade again when the host is back."
         )
     if host["slurm_plugstack"] and changes_release(host):
         plugins = ", ".join(entry["plugin"] for entry in host["slurm_plugstack"])
-        lines.append(f"SPANK plugins of slurm_plugstack must be installed for Slurm {release}: {plugins}")
+        lines.append(f"SPANK plugins of slurm_plugstack must be installed for Slurm {plan['release']}: {plugins}")
     return " ".join(lines)
 
 

@@ -14,7 +14,7 @@ from ...cluster.render import gres_lines
 from ...cluster.render import slurm_conf as parameter_lines
 from ...configuration.spank import plugstack_lines
 from ..known import registered
-from ..known.host_paths import CONF_DIR, PYXIS_DIR, PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE, UPGRADE_DIR
+from ..known.host_paths import CONF_DIR, PYXIS_DIR, PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE
 from ..known.run_host import RunHost
 from . import default_values, defaults, slurm_conf_values
 
@@ -109,13 +109,3 @@ def stale_copies(host: RunHost) -> list[str]:
     """The paths of such files that the site does not have."""
     present = files(host)
     return [f"{CONF_DIR}/{name}" for name in OF_CLIENTS if name not in present]
-
-
-def of_next_release(host: RunHost) -> dict[str, str]:
-    """The files for the release of an upgrade."""
-    return files(host, registered.SLURM_UPGRADE_PLAN.of(host)["release"])
-
-
-def next_release_directory(host: RunHost) -> str:
-    """Where the packages of the upgrade are unpacked."""
-    return f"{UPGRADE_DIR}/{registered.SLURM_UPGRADE_PLAN.of(host)['to']}"
