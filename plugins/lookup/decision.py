@@ -20,6 +20,12 @@ options:
     type: list
     elements: str
     required: true
+  shown:
+    description:
+      - The lines of a rule are for a person. Ansible's output format V(json) shows each entry of a list on one line.
+        YAML would fold long entries, so it gets one text of several lines.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -45,6 +51,7 @@ from multiprocessing import parent_process
 from typing import Any
 
 from ansible.errors import AnsibleLookupError
+from ansible.plugins.loader import lookup_loader
 from ansible.plugins.lookup import LookupBase
 
 from ..plugin_utils.rules import DECISIONS, PACKAGE
@@ -67,7 +74,14 @@ class LookupModule(LookupBase):
             AnsibleLookupError: a value of the user is wrong.
         """
         host = TemplatedHost(variables or {}, self._templar, self._loader)
-        return [self._answer(host, str(term), kwargs) for term in terms]
+        shown = kwargs.pop("shown", False)
+        found = [self._answer(host, str(term), kwargs) for term in terms]
+        return ["\n".join(lines) for lines in found] if shown and self._has_yaml(variables) else found
+
+    def _has_yaml(self, variables: dict[str, Any] | None) -> bool:
+        """Whether Ansible shows results as YAML."""
+        config = lookup_loader.get("ansible.builtin.config", loader=self._loader, templar=self._templar)
+        return bool(config.run(["result_format"], variables, plugin_type="callback", plugin_name="default") != ["json"])
 
     def _answer(self, host: TemplatedHost, term: str, arguments: dict[str, Any]) -> Any:
         """What a rule decides. The options of a task may ask for it several times, and each task has its process."""

@@ -69,18 +69,9 @@ def question(host: RunHost) -> list[str]:
     return ["timeout", "20", "getent", "passwd", "--", *lowered(registered.SLURM_RUN.of(host)["directory_users"])]
 
 
-def unknown_users(host: RunHost) -> list[str]:
-    """Users whom hosts do not know, and hosts that did not answer."""
-    return _differences(host)["remarks"]
-
-
-def other_ids(host: RunHost) -> list[str]:
-    """Users who have other ids on other hosts, and the way out; nothing without any."""
-    found = _differences(host)["conflicts"]
-    return [*found, DIRECTORY_WAY_OUT] if found else []
-
-
-def _differences(host: RunHost) -> dict[str, list[str]]:
+def directory(host: RunHost) -> dict[str, list[str]]:
+    """The `remarks` name users whom hosts do not know and hosts that did not answer, the `conflicts` other ids."""
     said = {name: registered.PEOPLE_IDS.seen(host.of(name)).get("stdout", "") for name in host.play_hosts}
     run = registered.SLURM_RUN.of(host)
-    return directory_differences(run["directory_answers"], said, run["directory_users"])
+    found = directory_differences(run["directory_answers"], said, run["directory_users"])
+    return {**found, "conflicts": [*found["conflicts"], DIRECTORY_WAY_OUT] if found["conflicts"] else []}

@@ -63,7 +63,7 @@ def _token_keys(host: RunHost) -> ChangedSecret:
     # The release of Slurm decides whether Prometheus reads slurmctld's pages with tokens, once it is known.
     pages, served = slurmctld_metrics.cluster_source(host) == "pages with tokens", host["slurm_rest"]
     keys = [*([jwt_keys.COMMANDS] if served else []), *([jwt_keys.PAGES] if pages else [])]
-    files = [jwt_keys.control_path(host, key) for key in keys]
+    files = [secret_sources.path(host, key) for key in keys]
     with_keys = [*host["slurm_controllers"], *([host["slurm_database"], served["host"]] if served else [])]
     steps = {
         "tokens": [name for name in dict.fromkeys(with_keys) if name],

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 
-from ...cluster.render import host_addresses
 from ...formats.written import written
 from ..known.host_paths import SCRIPTS_DIR
 from ..known.program_files import library
@@ -92,7 +91,9 @@ def front_files(host: RunHost) -> list[File]:
         formats=", ".join(FORMATS),
         registry=prefix(host),
         # A client compresses a layer while it sends it.
-        server=nginx.server(host, listening(host), CONF_DIR, tls, body_timeout="60s"),
+        server=nginx.server(
+            host, nginx.listening(host, "registry", host["registry_name"]), CONF_DIR, tls, body_timeout="60s"
+        ),
         socket=SOCKET,
     )
     return [{"path": FRONT_CONF, "content": text}, *(nginx.tls_files(host, "registry", CONF_DIR) if tls else [])]
@@ -111,16 +112,6 @@ def auth_files(host: RunHost) -> list[File]:
     )
     modules = library(CHECK, {PROGRAM: "programs.registry_auth"})
     return [*modules, {"path": f"/etc/systemd/system/{CHECK}.service", "content": unit}]
-
-
-def listening(host: RunHost) -> str:
-    """Where nginx listens (its parameter `listen`).
-
-    The kernel may have no IPv6, and nginx would end with an error if its configuration listened there.
-    """
-    addresses = host_addresses(host["slurm_addresses"], [host["registry_name"]])
-    with_ipv6 = any(":" in entry["address"] for entry in addresses)
-    return f"[::]:{host['registry_port']} ipv6only=off" if with_ipv6 else str(host["registry_port"])
 
 
 def cleaning_files(host: RunHost) -> list[File]:

@@ -20,7 +20,6 @@ from ...configuration.ports import PROMETHEUS
 from ...doctor.causes import reason_table
 from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
-from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
 from ..known.whole_cluster import profile
@@ -152,11 +151,6 @@ def password_lines(host: RunHost) -> dict[int, str]:
 
 
 # -- the program and its timer ----------------------------------------------------------------------------------------
-
-
-def packages(_host: RunHost) -> list[str]:
-    """The packages of the role."""
-    return list(DISTRIBUTION_PACKAGES[ROLE])
 
 
 def files(host: RunHost) -> list[File]:

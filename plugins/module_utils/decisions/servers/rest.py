@@ -121,8 +121,8 @@ def check_files(host: RunHost) -> list[File]:
     Raises:
         ValueError: the control host has no key: the controllers of this run make it. Check mode makes none.
     """
-    if jwt_keys.is_missing(host, jwt_keys.COMMANDS) and not host.check_mode:
-        path = jwt_keys.control_path(host, jwt_keys.COMMANDS)
+    if not secret_sources.is_known(host, jwt_keys.COMMANDS) and not host.check_mode:
+        path = secret_sources.path(host, jwt_keys.COMMANDS)
         raise ValueError(f"slurm_rest: {path} is missing; run site.yml without --limit")
     unit = host.text(ROLE, "check.service.j2", program=PROGRAM, key=KEY, slurm_user=slurm_user(host))
     return [

@@ -118,19 +118,14 @@ def replaces_plugin(host: RunHost) -> bool:
     return not found <= packaged
 
 
-def makes_optional(host: RunHost) -> bool:
-    """Whether the line becomes optional until a container has run with another plugin.
+def optional_line(host: RunHost) -> str:
+    """The previous line as it is until a container has run with another plugin; empty if it stays as it is.
 
     slurmd does not start with a required plugin that fails, and a batch job there drains its node.
     """
-    required = registered.PYXIS_RECORD.of(host)["former_line"].startswith("required")
-    return not host.check_mode and required and replaces_plugin(host)
-
-
-def optional_line(host: RunHost) -> str:
-    """The previous line, optional instead of required."""
-    previous: str = registered.PYXIS_RECORD.of(host)["former_line"]
-    return re.sub("^required", "optional", previous)
+    previous = registered.PYXIS_RECORD.of(host)["former_line"]
+    makes_optional = not host.check_mode and previous.startswith("required") and replaces_plugin(host)
+    return re.sub("^required", "optional", previous) if makes_optional else ""
 
 
 # -- the check -------------------------------------------------------------------------------------------------------

@@ -20,19 +20,9 @@ PAGES = secret_sources.PAGES
 COMMANDS = secret_sources.COMMANDS
 
 
-def control_path(host: RunHost, key: str) -> str:
-    """The file on the control host that has a key, without a command for secrets."""
-    return secret_sources.path(host, key)
-
-
-def is_missing(host: RunHost, key: str) -> bool:
-    """Whether a task has to write the key on the control host."""
-    return not secret_sources.is_known(host, key)
-
-
 def wanted_files(host: RunHost, key: str) -> list[dict[str, Any]]:
     """The key on the hosts, for slurm_files; nothing in check mode, while no run has made the key."""
-    return [] if is_missing(host, key) else [file(host, key, slurm_user(host))]
+    return [file(host, key, slurm_user(host))] if secret_sources.is_known(host, key) else []
 
 
 def host_path(key: str) -> str:

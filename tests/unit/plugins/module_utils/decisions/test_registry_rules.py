@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import registry
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import nginx, registry
 from certificates import pair, write_pair
 from plain_host import PlainHost, cluster
 
@@ -72,11 +72,11 @@ def test_the_address_has_the_scheme() -> None:
 
 
 def test_nginx_listens_with_ipv6_where_the_registry_has_such_an_address() -> None:
-    assert registry.listening(host()) == "5000"
+    assert nginx.listening(host(), "registry", "login") == "5000"
     addresses = [{"hosts": "login", "address": "10.0.0.1"}, {"hosts": "n1", "address": "fd00::2"}]
-    assert registry.listening(host(slurm_addresses=addresses)) == "5000"
+    assert nginx.listening(host(slurm_addresses=addresses), "registry", "login") == "5000"
     addresses.append({"hosts": "login", "address": "fd00::1"})
-    assert registry.listening(host(slurm_addresses=addresses)) == "[::]:5000 ipv6only=off"
+    assert nginx.listening(host(slurm_addresses=addresses), "registry", "login") == "[::]:5000 ipv6only=off"
 
 
 def test_the_key_is_a_secret_with_its_bytes() -> None:
