@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..module_utils.decisions.known.run_host import ANSWER
 from ..module_utils.decisions.playbooks import report_content
 from ..module_utils.decisions.run import questions, requirements, stages
 from ..plugin_utils.templated_host import TemplatedHost
@@ -40,7 +41,7 @@ class ActionModule(WithClock):
         result = super().run(tmp, task_vars)
         if purpose not in ("site", "lists", "report") or "slurm_host" not in result.get("ansible_facts", {}):
             return result
-        host = TemplatedHost({**variables, "__slurm_facts": result}, self._templar, self._loader)
+        host = TemplatedHost({**variables, ANSWER: result}, self._templar, self._loader)
         objections = requirements.objections(host)
         needed = [] if objections else stages.stages(host)
         if purpose == "report":

@@ -16,10 +16,16 @@ description:
   - Rules and their results can change with every release.
 options:
   _terms:
-    description: A file of C(decisions) and a function in it, such as V(munge.service).
+    description: A file of C(decisions) and a function or constant in it, such as V(munge.service).
     type: list
     elements: str
     required: true
+  shown:
+    description:
+      - The lines of a rule are for a person. Ansible's output format V(json) shows each entry of a list on one line.
+        YAML would fold long entries, so it gets one text of several lines.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -41,6 +47,7 @@ from multiprocessing import parent_process
 from typing import Any
 
 from ansible.errors import AnsibleLookupError
+from ansible.plugins.loader import lookup_loader
 from ansible.plugins.lookup import LookupBase
 
 from ..plugin_utils.rules import DECISIONS, PACKAGE
@@ -63,7 +70,14 @@ class LookupModule(LookupBase):
             AnsibleLookupError: a value of the user is wrong.
         """
         host = TemplatedHost(variables or {}, self._templar, self._loader)
-        return [self._answer(host, str(term), kwargs) for term in terms]
+        shown = kwargs.pop("shown", False)
+        found = [self._answer(host, str(term), kwargs) for term in terms]
+        return ["\n".join(lines) for lines in found] if shown and self._has_yaml(variables) else found
+
+    def _has_yaml(self, variables: dict[str, Any] | None) -> bool:
+        """Whether Ansible shows results as YAML."""
+        config = lookup_loader.get("ansible.builtin.config", loader=self._loader, templar=self._templar)
+        return bool(config.run(["result_format"], variables, plugin_type="callback", plugin_name="default") != ["json"])
 
     def _answer(self, host: TemplatedHost, term: str, arguments: dict[str, Any]) -> Any:
         """What a rule decides. The options of a task may ask for it several times, and each task has its process."""
@@ -80,7 +94,7 @@ def ask(host: TemplatedHost, term: str, arguments: dict[str, Any]) -> Any:
     file, _point, name = term.partition(".")
     rule = getattr(import_module(f"{PACKAGE}.{ROOMS[file]}.{file}"), name)
     try:
-        result = rule(host, **arguments)
+        result = rule if name.isupper() else rule(host, **arguments)
     except (ValueError, TypeError) as error:
         raise AnsibleLookupError(str(error)) from error
     return asdict(result) if is_dataclass(result) and not isinstance(result, type) else result

@@ -21,7 +21,8 @@ from ansible.plugins.loader import become_loader, connection_loader
 from ansible.template import trust_as_template
 
 from ..module_utils.cluster.schema import plain
-from ..module_utils.decisions.known.run_host import RunHost
+from ..module_utils.decisions.known import registered
+from ..module_utils.decisions.known.run_host import ANSWER, RunHost
 from ..module_utils.decisions.run import shared
 from . import command_output
 
@@ -37,16 +38,13 @@ def role_defaults(role: str) -> dict[str, Any]:
 PIPELINING = ("ansible_pipelining", "ansible_ssh_pipelining")
 """Variables with which a site switches Ansible's pipelining on or off."""
 
-ANSWER = "__slurm_facts"
-"""The result of slurm_host_facts, or a variable with it. Nothing in a result is a template."""
-
 RUN = (
     "ansible_check_mode",
     "ansible_play_hosts",
     "ansible_play_hosts_all",
     "ansible_run_tags",
     "ansible_search_path",
-    "__slurm_upgrades",
+    registered.SLURM_UPGRADES.name,
 )
 """Variables of a run, which are not among those of another host."""
 
@@ -98,7 +96,7 @@ class TemplatedHost(RunHost):
     def __getitem__(self, name: str) -> Any:
         if name not in self._read:
             value = self._raw(name)
-            said = name == ANSWER and isinstance(value, dict)
+            said = name == ANSWER and isinstance(value, dict)  # nothing in a result is a template
             self._read[name] = plain(value if said else self._templar.template(value))
         return self._read[name]
 

@@ -228,7 +228,7 @@ def test_it_works_with_the_folders_alone_that_a_collection_may_use(installed: Pa
     inventory = ("-i", "demo.cluster.yml")
     checked = run("ansible-playbook", "gpucluster.slurm.site", *inventory, "--syntax-check", cwd=installed, **variables)
     assert (checked.returncode, checked.stderr) == (0, "")
-    message = "msg={{ lookup('gpucluster.slurm.decision', 'new_cluster.schema') }}"
+    message = "msg={{ lookup('gpucluster.slurm.decision', 'new_cluster.SCHEMA') }}"
     asked = run("ansible", "localhost", *inventory, "-m", "debug", "-a", message, cwd=installed, **variables)
     (schema,) = re.findall(r'"msg": "(.*)"', asked.stdout)
     assert Path(schema) == collection / "roles/slurm/files/cluster.schema.json"

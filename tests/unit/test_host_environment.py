@@ -248,7 +248,7 @@ reports that it has stopped a service that still runs, and with APT_CONFIG apt r
 INDEPENDENT = ("cat", "grep", "hostname", "id", "mv", "pgrep", "rm")
 """Programs whose answers no variable changes."""
 
-OWN = ("/usr/local/sbin/slurm-backup", "'/usr/bin/python3', '-I'", "restore.", "rotation_others.registry_proof")
+OWN = ("/usr/local/sbin/slurm-backup", "'/usr/bin/python3', '-I'", "restore.", "rotation_secrets.registry_proof")
 """Programs of the collection, which give their commands an environment, and the rules that name them."""
 
 
@@ -314,7 +314,7 @@ def test_a_host_of_the_cluster_is_asked_without_a_proxy_of_the_site() -> None:
 
 @pytest.mark.parametrize("archive", [False, True])
 def test_the_words_before_a_command(archive: bool, seen: Callable[[], Any]) -> None:
-    words = whole_cluster.asking_archive(None) if archive else whole_cluster.asking(None)  # type: ignore[arg-type]
+    words = whole_cluster.ASKING_ARCHIVE if archive else whole_cluster.ASKING
     subprocess.run([*words, "show", "a b"], check=True, capture_output=True)
     kept = OF_A_SITE if archive else {}
     assert {key: value for key, value in seen().items() if key in {**OF_THE_HOST, **OF_A_SITE}} == kept

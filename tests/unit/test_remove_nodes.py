@@ -25,7 +25,7 @@ SERVERS = (
     "mariadb",
     "nfs_server",
     "registry",
-    "report",
+    "report_server",
     "rest",
     "slurm_report",
     "slurmctld",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +16,7 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.lookup.decision import ROOMS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import PROFILES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.parameter_tables.releases import RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platform_tables import (
     RELEASES as PLATFORM_RELEASES,
 )
@@ -28,6 +30,7 @@ from ansible_collections.gpucluster.slurm.plugins.plugin_utils.rules import PACK
 from plain_host import cluster
 
 ROOT = Path(__file__).parents[2]
+LOOKUP = re.compile(r"'gpucluster\.slurm\.decision', '([a-z_.A-Z]+)'")
 ROLES = sorted(path for path in (ROOT / "roles").iterdir() if path.is_dir())
 
 
@@ -77,6 +80,17 @@ def test_tasks_have_options_of_their_modules(role: Path) -> None:
                     assert {*(arguments or {})} <= {*module.ARGUMENTS}, f"{path}: {task['name']}"
 
 
+def test_lookups_name_a_rule_or_a_constant() -> None:
+    files = [
+        file for place in ("roles", "playbooks") for file in (ROOT / place).rglob("*") if file.suffix in (".yml", ".j2")
+    ]
+    terms = {term for file in files for term in LOOKUP.findall(file.read_text())}
+    assert len(terms) > 100
+    for term in terms:
+        file, name = term.split(".")
+        assert hasattr(import_module(f"{PACKAGE}.{ROOMS[file]}.{file}"), name), term
+
+
 def test_package_sources_have_packages_for_the_same_purposes() -> None:
     assert len({frozenset(source.packages) for source in SOURCES.values()}) == 1
 
@@ -112,13 +126,12 @@ def test_a_check_shows_a_service_also_where_another_package_is_missing(
     if source == "schedmd":
         own = {name: f"slurm-smd-{name}" for name in ("slurmd", "slurmctld", "slurmdbd", "sackd", "client")}
         there = ["slurm-smd", *there] if "client" in there else there
-    rules = import_module(f"{PACKAGE}.{ROOMS[role]}.{role}")
 
     def is_left_out(packages: list[str]) -> bool:
         # A host that has only what its role needs.
         name = "login" if role == "slurm_client" else "n1"
         host = cluster(slurm_packages=source)[name].say(packages=dict.fromkeys(packages, "1"))
-        return bool(rules.lacks_package(host))
+        return bool(host_packages.lacks_package(host, role))
 
     assert not is_left_out([own.get(name, name) for name in there])
     assert is_left_out(["logrotate"])

@@ -535,6 +535,36 @@ class UpdatesInfo(Result, Updates):
     """The result of slurm_updates_info."""
 
 
+# -- what rules read of the results of other modules (decisions/known/registered.py) ----------------------------
+
+
+class Command(Result):
+    """The result of ansible.builtin.command."""
+
+    rc: int
+    stdout: str
+    stderr: str
+    stdout_lines: list[str]
+
+
+class Content(Result):
+    """The result of ansible.builtin.slurp: the content in base64."""
+
+    content: str
+
+
+class Status(Result):
+    """The result of ansible.builtin.stat."""
+
+    stat: dict[str, Any]
+
+
+class Loop(Result):
+    """The results of a task with a loop."""
+
+    results: list[dict[str, Any]]
+
+
 RESULTS: dict[str, type[Any]] = {
     "nvidia_driver": DriverResult,
     "nvidia_mig": MigResult,

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...cluster import storage_key
 from ..host import access, firewall
 from ..known import image
-from ..known.platform import plugins
+from ..known.platform import has_package, plugins, units_package
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
 from ..known.whole_cluster import backup_hosts, is_controller, source
@@ -25,6 +28,27 @@ def packages_of_role(host: RunHost, role: str) -> list[str]:
     if role == "slurm_client":
         return names + (list(source(host).packages["sackd"]) if wants_sackd(host) else [])
     return names + list(DISTRIBUTION_PACKAGES["logs"])
+
+
+def lacks_package(host: RunHost, role: str) -> bool:
+    """Whether check mode has nothing to compare of a role, since the host lacks its packages.
+
+    The plans of slurmctld and slurmdbd need Slurm's commands as well.
+    """
+    return not has_package(host, *_compared_packages(host, role))
+
+
+def _compared_packages(host: RunHost, role: str) -> Sequence[str]:
+    if role == "slurm_client":
+        return [units_package(host, "sackd")] if wants_sackd(host) else source(host).packages[role]
+    if role == "slurmd":
+        return [units_package(host, role)]
+    if role == "slurmrestd":
+        return rest.wanted_packages(host)
+    if role == "slurm_metrics":
+        return [name for name in exporters.packages(host) if name in exporters.all_packages()]
+    own = {"nfs_server": [storage_key.SERVER], "registry": ["docker-registry"]}
+    return own.get(role) or DISTRIBUTION_PACKAGES.get(role) or source(host).packages[role]
 
 
 def own_packages(host: RunHost) -> list[str]:

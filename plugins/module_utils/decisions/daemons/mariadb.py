@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...formats.written import written
-from ..known.daemon_records import is_unchanged, options_digest
+from ..known import registered
+from ..known.daemon_records import ServiceOptions, is_unchanged, options_digest
 from ..known.host_paths import MARIADB_SOCKET
-from ..known.platform import has_package
 from ..known.run_host import RunHost
 from ..values import defaults
+from .host_packages import lacks_package
 
 FILE = f"/etc/mysql/mariadb.conf.d/{defaults.MARIADB}"
 """MariaDB reads the files of this directory in the order of their names, and the last value wins."""
@@ -63,17 +64,6 @@ columns User and Host in every result."""
 
 
 @dataclass(frozen=True)
-class MariadbService:
-    """Options of slurm_service for MariaDB."""
-
-    files: list[dict[str, Any]]
-    absent: list[str]
-    digest: str
-    unchanged: bool
-    """Whether the host has MariaDB as the last run has left it."""
-
-
-@dataclass(frozen=True)
 class MariadbFindings:
     """The answers to the questions."""
 
@@ -96,27 +86,17 @@ def settings(host: RunHost) -> dict[str, Any]:
     return {**own, **host["mariadb_settings"]}
 
 
-def service(host: RunHost) -> MariadbService:
+def service(host: RunHost) -> ServiceOptions:
     """How MariaDB runs on this host."""
     lines = {key: written(value, "mariadb") for key, value in settings(host).items()}
     files = [{"path": FILE, "content": host.text("mariadb", "slurm.cnf.j2", lines=lines)}]
     digest = options_digest([files, PREVIOUS_FILE])
-    return MariadbService(files, [PREVIOUS_FILE], digest, is_unchanged(host, "mariadb", digest))
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks MariaDB, so that check mode has nothing to compare."""
-    return not has_package(host, "mariadb-server")
+    return ServiceOptions(files, digest, [PREVIOUS_FILE], unchanged=is_unchanged(host, "mariadb", digest))
 
 
 def can_be_asked(host: RunHost) -> bool:
     """Whether modules can ask MariaDB: in check mode, it may not be there or not run yet."""
-    return not host.check_mode or (MARIADB_SOCKET in host.facts["paths"] and not lacks_package(host))
-
-
-def socket(_host: RunHost) -> str:
-    """Where modules reach MariaDB as root."""
-    return MARIADB_SOCKET
+    return not host.check_mode or (MARIADB_SOCKET in host.facts["paths"] and not lacks_package(host, "mariadb"))
 
 
 def variables(host: RunHost) -> list[str]:
@@ -132,7 +112,7 @@ def questions(host: RunHost) -> list[str]:
 
 def findings(host: RunHost) -> MariadbFindings:
     """What the queries have found."""
-    rows = dict(zip(QUESTIONS, host["__mariadb_read"]["rows"], strict=True))
+    rows = dict(zip(QUESTIONS, registered.MARIADB_READ.of(host)["rows"], strict=True))
 
     def messages(*names: str) -> list[str]:
         return [row["message"] for name in names for row in rows[name]]

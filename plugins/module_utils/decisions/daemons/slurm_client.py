@@ -11,9 +11,9 @@ from typing import Any
 from ..known import image
 from ..known.daemon_records import is_unchanged, options_digest
 from ..known.host_paths import CONF_DIR
-from ..known.platform import has_package, platform, units_package
+from ..known.platform import platform
 from ..known.run_host import RunHost
-from ..known.whole_cluster import conf_servers, source
+from ..known.whole_cluster import conf_servers
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,3 @@ def wants_copy(host: RunHost) -> bool:
     The controllers have it, so an image does not.
     """
     return not has_conf(host) and not platform(host).sackd and not image.builds(host)
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks sackd, or the commands where Slurm has no sackd: check mode has nothing to compare."""
-    names = [units_package(host, "sackd")] if wants_sackd(host) else source(host).packages["slurm_client"]
-    return not has_package(host, *names)

@@ -11,20 +11,23 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...controller.succession import SERIAL
 from ...formats.written import written
 from ...language.hostlist import expand, fold
-from ..known import secret_sources, state_directory
+from ..known import registered, secret_sources, state_directory
+from ..known.daemon_records import ServiceOptions
 from ..known.host_paths import CONF_DIR, KEPT_CONF, KEPT_DIR, KEPT_HOSTS, KEPT_LIST, KEPT_SLURMD, LOG_DIR
-from ..known.platform import has_package
 from ..known.platform_tables import PLUGINS_OF_PACKAGES
 from ..known.run_host import RunHost
-from ..known.whole_cluster import is_controller, serves, serving_controller, source, with_leaving
+from ..known.whole_cluster import is_controller, serves, serving_controller, with_leaving
 from ..servers import rest
 from ..values import mail, slurm_accounting, slurm_conf_values, slurm_files, slurmctld_metrics
 from . import host_packages
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import ConfigResult
 
 
 @dataclass(frozen=True)
@@ -44,15 +47,6 @@ class WantedConfiguration:
 
 
 @dataclass(frozen=True)
-class SlurmctldService:
-    """Options of slurm_service for slurmctld."""
-
-    files: list[dict[str, Any]]
-    absent: list[str]
-    digest: str
-
-
-@dataclass(frozen=True)
 class FirstNodes:
     """The nodes that have started slurmd with a change before all others."""
 
@@ -61,11 +55,6 @@ class FirstNodes:
     """Whether it has failed on one of them."""
     lost: str
     """Those that the run has lost before they could tell, as a hostlist."""
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks slurmctld or Slurm's commands, so that check mode has nothing to compare."""
-    return not has_package(host, *source(host).packages["slurmctld"])
 
 
 def configuration(host: RunHost) -> WantedConfiguration:
@@ -112,13 +101,13 @@ def text_before_policy(host: RunHost) -> str:
 
 def has_new_database(host: RunHost) -> bool:
     """Whether this run has made the database, so that it knows neither the cluster nor its users."""
-    made = host.of(host["slurm_database"]).get("__slurmdbd_database") if host["slurm_database"] else None
+    made = registered.SLURMDBD_DATABASE.get(host.of(host["slurm_database"])) if host["slurm_database"] else None
     return bool(made and made.get("changed"))
 
 
 def registers_first(host: RunHost) -> bool:
     """Whether slurmctld serves a cluster that slurmdbd does not know yet, so that its users cannot be added before."""
-    added = host.get("__slurmctld_additions") or {}
+    added = registered.SLURMCTLD_ADDITIONS.seen(host)
     return KEPT_CONF in host.facts["files"] and not host.check_mode and not added.get("registered", True)
 
 
@@ -129,12 +118,12 @@ def files_before_policy(host: RunHost) -> dict[str, str]:
     return {**wanted, "slurm.conf": conf}
 
 
-def service(host: RunHost) -> SlurmctldService:
+def service(host: RunHost) -> ServiceOptions:
     """How slurmctld runs on this controller.
 
     The other controllers get the files in force, never files that were refused.
     """
-    return SlurmctldService(service_files(host), absent_files(host), service_digest(host))
+    return ServiceOptions(service_files(host), service_digest(host), absent_files(host))
 
 
 def service_files(host: RunHost) -> list[dict[str, Any]]:
@@ -181,9 +170,9 @@ def absent_files(host: RunHost) -> list[str]:
     ]
 
 
-def result(host: RunHost) -> dict[str, Any]:
+def result(host: RunHost) -> ConfigResult:
     """The result of slurm_config on the serving controller; empty if it has none."""
-    return dict(host.of(serving_controller(host)).get("__slurmctld_config") or {})
+    return registered.SLURMCTLD_CONFIG.seen(host.of(serving_controller(host)))
 
 
 def knows_configuration(host: RunHost) -> bool:
@@ -229,7 +218,7 @@ def standby_files(host: RunHost) -> list[dict[str, Any]]:
     ]
 
 
-def in_force(known: dict[str, Any], directory: str) -> list[dict[str, Any]]:
+def in_force(known: ConfigResult, directory: str) -> list[dict[str, Any]]:
     """The files in force for a directory: texts, and others in base64."""
     kinds = (("content", known.get("in_force")), ("secret", known.get("in_force_bytes")))
     return [
@@ -302,7 +291,7 @@ def digest(options: Iterable[Any]) -> str:
 
 def waits_for_control(host: RunHost) -> bool:
     """Whether this host may have to take over: slurm_service has started one of several controllers."""
-    actions = (host.get("__slurmctld_service") or {}).get("actions") or []
+    actions = registered.SLURMCTLD_SERVICE.seen(host).get("actions") or []
     return state_directory.is_shared(host) and bool({"start", "restart"} & {*actions})
 
 
@@ -324,7 +313,7 @@ def stopped_files(host: RunHost) -> list[str]:
 
 def report(host: RunHost) -> list[str]:
     """Lines about the change of the configuration; empty if there is nothing to say."""
-    done = host.get("__slurmctld_config") or {}
+    done = registered.SLURMCTLD_CONFIG.seen(host)
     table, messages = done.get("table") or [], [*(done.get("remarks") or []), *mail.warnings(host)]
     if not table and not messages:
         return []
@@ -333,7 +322,7 @@ def report(host: RunHost) -> list[str]:
 
 def has_report(host: RunHost) -> bool:
     """Whether the change has lines to show, belongs to the plan of the run, or is to be checked on the first nodes."""
-    done = host.get("__slurmctld_config") or {}
+    done = registered.SLURMCTLD_CONFIG.seen(host)
     return bool(report(host) or done.get("plan") or done.get("unproven"))
 
 
@@ -343,21 +332,21 @@ def first_nodes(host: RunHost) -> list[str]:
     Not one that this run has refused for its own files: it stays as it is.
     """
     nodes = {*host.members("slurm_compute")}
-    kinds = (expand(kind) for kind in (host.get("__slurmctld_config") or {}).get("unproven") or [])
+    kinds = (expand(kind) for kind in registered.SLURMCTLD_CONFIG.seen(host).get("unproven") or [])
     firsts = (next((name for name in kind if name in nodes and _can_be_first(host.of(name))), None) for kind in kinds)
     return [name for name in firsts if name is not None]
 
 
 def _can_be_first(node: RunHost) -> bool:
     """Whether this run has reached a node, and has not refused to take it over."""
-    return node.answer() is not None and not (node.get("__slurmctld_own_accepted") or {}).get("failed")
+    return node.answer() is not None and not registered.SLURMCTLD_OWN_ACCEPTED.seen(node).get("failed")
 
 
 def first_nodes_result(host: RunHost) -> FirstNodes:
     """The result of the first nodes with the change."""
-    answers = {name: host.of(name) for name in host.members("slurm_needs_first_nodes")}
-    errors = {name: answer["__slurmd_outcome"] for name, answer in answers.items() if "__slurmd_outcome" in answer}
-    return FirstNodes([*errors], any(errors.values()), fold([name for name in answers if name not in errors]))
+    names = host.members("slurm_needs_first_nodes")
+    errors = registered.SLURMD_OUTCOME.by_host(host, names)
+    return FirstNodes([*errors], any(errors.values()), fold([name for name in names if name not in errors]))
 
 
 def nodes_to_restore(host: RunHost) -> list[str]:
@@ -368,7 +357,7 @@ def nodes_to_restore(host: RunHost) -> list[str]:
 
 def serving_line(host: RunHost) -> str:
     """Which of several controllers serves at the end of the run; empty for a cluster with one."""
-    answer: dict[str, str] = (host.get("__slurm_run_ended") or {}).get("controllers") or {}
+    answer: dict[str, str] = registered.SLURM_RUN_ENDED.seen(host).get("controllers") or {}
     order = [name for name in host["slurm_controllers"] if name in answer]
     states = {name: answer[name] for name in dict.fromkeys([*order, *answer])}
     if not states:

@@ -13,9 +13,9 @@ from itertools import chain
 from typing import Any
 
 from ...language.hostlist import expand, fold
-from ..known import image
+from ..known import image, registered
 from ..known.host_paths import CONF_DIR, KEPT_DIR, KEPT_SLURMD, SLURMD_SETTINGS
-from ..known.platform import has_package, missing_plugins, plugins, units_package
+from ..known.platform import missing_plugins, plugins
 from ..known.run_host import RunHost
 from ..known.unchanged_hosts import changed_hosts, common_text, record_digest
 from ..known.whole_cluster import conf_servers, is_controller, serving_controller
@@ -61,11 +61,6 @@ class NodeCheck:
     """The drained nodes of all hosts, with their reasons, which the first host shows for all; empty on other hosts."""
 
 
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks slurmd, so that check mode has nothing to compare."""
-    return not has_package(host, units_package(host, "slurmd"))
-
-
 def packages(host: RunHost) -> list[str]:
     """The packages of the role, with those by which slurmd finds its GPUs."""
     return [*packages_of_role(host, "slurmd"), *plugins(host)]
@@ -92,7 +87,7 @@ def returned_values(host: RunHost) -> str | None:
 
     In check mode these are the values after the change.
     """
-    found = (host.of(serving_controller(host)).get("__slurmctld_config") or {}).get("read_at_start")
+    found = registered.SLURMCTLD_CONFIG.seen(host.of(serving_controller(host))).get("read_at_start")
     return None if found is None else str(found)
 
 
@@ -104,18 +99,13 @@ def asks_for_values(host: RunHost) -> bool:
 def read_at_start(host: RunHost) -> str:
     """These values, after the question; empty if the controller has none yet."""
     told = returned_values(host)
-    return str((host.get("__slurmd_asked") or {}).get("stdout", "")) if told is None else told
-
-
-def values_file(_host: RunHost) -> str:
-    """The file on the controllers that has these values."""
-    return KEPT_SLURMD
+    return str(registered.SLURMD_ASKED.seen(host).get("stdout", "")) if told is None else told
 
 
 def service(host: RunHost) -> SlurmdService:
     """How slurmd runs on this host."""
     mig = has_mig(host)
-    content = settings(host, host["__slurmd_read_at_start"]) + (MIG_LINE if mig else "")
+    content = settings(host, registered.SLURMD_READ_AT_START.of(host)) + (MIG_LINE if mig else "")
     return SlurmdService(
         files=[{"path": SLURMD_SETTINGS, "content": content}],
         running_with=same_servers(conf_servers(host)),
@@ -145,9 +135,9 @@ def seen_values(host: RunHost) -> str:
 
 def values_checksum(host: RunHost) -> str:
     """The checksum of these values (SHA-256), since the facts do not have their text; empty if nothing is known."""
-    if "__slurmd_read_at_start" not in host:
+    if registered.SLURMD_READ_AT_START.name not in host:
         return seen_values(host)
-    return hashlib.sha256(str(host["__slurmd_read_at_start"]).encode()).hexdigest()
+    return hashlib.sha256(str(registered.SLURMD_READ_AT_START.of(host)).encode()).hexdigest()
 
 
 def common(host: RunHost, values: str) -> str:
@@ -169,7 +159,7 @@ def digest(common_options: str, mig: bool, controller: bool) -> str:
 def all_have_work(host: RunHost) -> bool:
     """Whether any slurmd may have work: the controller has changed its configuration, or has not answered."""
     controller = host.of(serving_controller(host))
-    changed = bool((controller.get("__slurmctld_config") or {}).get("changed"))
+    changed = bool(registered.SLURMCTLD_CONFIG.seen(controller).get("changed"))
     return changed or out_of_service(host) is None or seen_values(host) == ""
 
 
@@ -185,7 +175,8 @@ def disturbed(host: RunHost) -> set[str]:
     An earlier stage of this run can have changed what slurmd reads at its start, also NVIDIA's driver or the MIG
     instances, or would do so; or Slurm does not have the node in service.
     """
-    drivers = [name for name in host.members("slurm_needs_driver") if "__nvidia_driver_done" in host.of(name)]
+    done = registered.NVIDIA_DRIVER_DONE.name
+    drivers = [name for name in host.members("slurm_needs_driver") if done in host.of(name)]
     pending = [host.of(name).get("nvidia_mig_pending") or [] for name in host.members("slurm_needs_mig")[:1]]
     groups = [host.members(group) for group in CHANGING_GROUPS]
     return {*chain(*groups, drivers, *pending, expand(out_of_service(host) or ""))}
@@ -209,7 +200,7 @@ def hosts_with_work(host: RunHost, records: Mapping[str, Mapping[str, str]]) -> 
 
 def started_hosts(host: RunHost) -> list[str]:
     """The first nodes whose slurmd has started with the change."""
-    return [name for name in host.play_hosts if "__slurmd_outcome" not in host.of(name)]
+    return [name for name in host.play_hosts if registered.SLURMD_OUTCOME.name not in host.of(name)]
 
 
 def are_up(_host: RunHost, sinfo: str) -> bool:
@@ -219,7 +210,7 @@ def are_up(_host: RunHost, sinfo: str) -> bool:
 
 def node_check(host: RunHost) -> NodeCheck:
     """What sinfo has said last."""
-    lines = list((host.get("__slurmd_states") or {}).get("stdout_lines") or [])
+    lines = list(registered.SLURMD_STATES.seen(host).get("stdout_lines") or [])
     own = [line for line in lines if line.startswith(f"{host.name} ")]
     return NodeCheck(
         up=not any(NOT_UP.search(line) for line in own),
@@ -242,9 +233,9 @@ def drained(lines: Iterable[str]) -> str:
 def first_nodes_failure(host: RunHost) -> list[str]:
     """Why a change is undone, with the errors of the first nodes."""
     nodes = host.members("slurm_needs_previous")
-    errors = [host.of(name).get("__slurmd_outcome") for name in nodes]
+    errors = registered.SLURMD_OUTCOME.by_host(host, nodes).values()
     head = (
         "The change is undone, since slurmd does not start with it. Slurmd was restarted on no other node than "
         f"{fold(nodes)}."
     )
-    return [head, *(str(error) for error in errors if error)]
+    return [head, *filter(None, errors)]

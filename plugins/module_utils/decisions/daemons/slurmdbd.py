@@ -13,17 +13,21 @@ from typing import Any
 from ...cluster.render import slurm_conf
 from ...configuration.conf_file import value_in
 from ...formats.written import written
-from ..known import secret_sources
+from ..known import registered, secret_sources
 from ..known.daemon_records import has_record, is_unchanged, options_digest
-from ..known.host_paths import CONF_DIR, UPGRADE_DIR
-from ..known.platform import has_package, packages_version, platform
+from ..known.host_paths import CONF_DIR
+from ..known.platform import packages_version, platform
 from ..known.run_host import RunHost
-from ..known.whole_cluster import source
 from ..servers import rest
 from ..values import defaults
+from .host_packages import lacks_package
 
 STORAGE_CONF = "slurmdbd_storage.conf"
 """The file with the password, which slurmdbd.conf includes."""
+
+
+PRESENT_FILE = f"{CONF_DIR}/{STORAGE_CONF}"
+"""The file of a host with the password of the database."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +54,6 @@ class SlurmdbdService:
 
 
 @dataclass(frozen=True)
-class SlurmdbdNextRelease:
-    """The release to which upgrade.yml brings the host."""
-
-    unpacked: str
-    """The directory in which its packages are unpacked."""
-    conf: str
-    """The text of slurmdbd.conf for it."""
-    installed: bool
-    """Whether the host has its packages already."""
-
-
-@dataclass(frozen=True)
 class SlurmdbdDatabase:
     """The database, and its user for slurmdbd."""
 
@@ -70,15 +62,10 @@ class SlurmdbdDatabase:
     password: str
 
 
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks slurmdbd or Slurm's commands, which the plan needs, so that check mode cannot compare."""
-    return not has_package(host, *source(host).packages["slurmdbd"])
-
-
 def is_installed_later(host: RunHost) -> bool:
     """Whether this run installs slurmdbd on the database host, so that check mode has no accounts to compare."""
     database = host.of(host["slurm_database"]) if host["slurm_database"] else None
-    return database is not None and database.answer() is not None and lacks_package(database)
+    return database is not None and database.answer() is not None and lacks_package(database, "slurmdbd")
 
 
 def default_values(host: RunHost, release: str = "") -> dict[str, Any]:
@@ -157,7 +144,7 @@ def service_is_unchanged(host: RunHost) -> bool:
 def service(host: RunHost) -> SlurmdbdService:
     """How slurmdbd runs on this host."""
     files = unit_files(host)
-    starts = "start" in ((host.get("__slurmdbd_config") or {}).get("actions") or [])
+    starts = "start" in (registered.SLURMDBD_CONFIG.seen(host).get("actions") or [])
     wanted = not service_is_unchanged(host) and not (host.check_mode and starts)
     return SlurmdbdService(files, options_digest(files), wanted)
 
@@ -169,7 +156,7 @@ def starts(host: RunHost) -> bool:
 
 def may_convert(host: RunHost) -> bool:
     """Whether slurmdbd may convert the database of an earlier release: in an upgrade, or a restore that accepts it."""
-    return bool(host.get("__slurm_upgrades")) or host.flag("backup", "backup_convert")
+    return bool(registered.SLURM_UPGRADES.get(host)) or host.flag("backup", "backup_convert")
 
 
 def database(host: RunHost) -> SlurmdbdDatabase:
@@ -178,24 +165,13 @@ def database(host: RunHost) -> SlurmdbdDatabase:
     return SlurmdbdDatabase(str(parameters["StorageLoc"]), str(parameters["StorageUser"]), password(host))
 
 
-def unpacked(host: RunHost) -> str:
-    """The directory in which the packages of the next release are unpacked."""
-    return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}"
-
-
-def next_release(host: RunHost) -> SlurmdbdNextRelease:
-    """What is checked for the next release."""
-    plan = host["__slurm_upgrade_plan"]
-    return SlurmdbdNextRelease(unpacked(host), conf(host, plan["release"]), packages_version(host) == plan["to"])
-
-
 def present_password(host: RunHost) -> str:
     """The password that a slurmdbd on the host has; empty without one."""
-    content = (host.get("__slurmdbd_present") or {}).get("content", "")
+    content = registered.SLURMDBD_PRESENT.seen(host).get("content", "")
     text = base64.b64decode(content).decode(errors="surrogateescape")
     return value_in(text, STORAGE_CONF, "StoragePass")
 
 
-def present_file(_host: RunHost) -> str:
-    """The file that has this password."""
-    return f"{CONF_DIR}/{STORAGE_CONF}"
+def has_next_release(host: RunHost) -> bool:
+    """Whether the host has the packages of the release to which upgrade.yml brings it."""
+    return bool(packages_version(host) == registered.SLURM_UPGRADE_PLAN.of(host)["to"])

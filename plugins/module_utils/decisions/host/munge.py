@@ -9,11 +9,10 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..known import image, secret_sources
-from ..known.platform_tables import DISTRIBUTION_PACKAGES
+from ..known import image, registered, secret_sources
+from ..known.daemon_records import ServiceOptions
 from ..known.run_host import RunHost
 from ..known.whole_cluster import serves, serving_controller, state_mark
 
@@ -29,23 +28,16 @@ KEY = "/etc/munge/munge.key"
 """The key on a host."""
 
 
-@dataclass(frozen=True)
-class Service:
-    """Options of slurm_service for munge."""
+def service(host: RunHost) -> ServiceOptions:
+    """How munge runs on this host. An image has no key.
 
-    files: list[dict[str, Any]]
-    digest: str
-    proof: dict[str, Any] | None
-    """The controller makes a credential, and every other host decodes it. A host without a controller decodes its own
-    credential. Without a credential there is nothing to decode, and the run fails with the error of the controller."""
-
-
-def service(host: RunHost) -> Service:
-    """How munge runs on this host. An image has no key."""
+    The controller makes a credential, and every other host decodes it. A host without a controller decodes its own
+    credential. Without a credential there is nothing to decode, and the run fails with the error of the controller.
+    """
     if image.builds(host):
-        return Service([], "", None)
+        return ServiceOptions([])
     files = key_files(host)
-    return Service(files, digest(host), {"command": ENCODE} if serves(host) else decoding(host))
+    return ServiceOptions(files, digest(host), proof={"command": ENCODE} if serves(host) else decoding(host))
 
 
 def lacks_key(host: RunHost) -> bool:
@@ -68,24 +60,19 @@ def digest(host: RunHost) -> str:
     return hashlib.sha256(json.dumps(key_files(host)).encode()).hexdigest()
 
 
-def encoding(_host: RunHost) -> list[str]:
-    """The command that makes a credential on a controller outside of the run."""
-    return ENCODE
-
-
 def decoding(host: RunHost) -> dict[str, Any] | None:
     """The check that a host decodes a credential of the controller."""
     controller = serving_controller(host)
     if controller in host.all_play_hosts:
-        credential = (host.of(controller).get("__munge_encoded") or {}).get("proof", "")
+        credential = registered.MUNGE_ENCODED.seen(host.of(controller)).get("proof", "")
     else:
-        credential = (host.get("__munge_credential") or {}).get("stdout", "")
+        credential = registered.MUNGE_CREDENTIAL.seen(host).get("stdout", "")
     return {"command": DECODE, "stdin": credential} if credential else None
 
 
 def cluster_runs(host: RunHost) -> bool:
     """Whether the controller has served a cluster, which keeps its key."""
-    asked = host.get("__munge_cluster") or {}
+    asked = registered.MUNGE_CLUSTER.seen(host)
     if "stat" in asked:
         return bool(asked["stat"]["exists"])
     return state_mark(host) in host.of(serving_controller(host)).facts["files"]
@@ -153,8 +140,3 @@ def switch_objection(host: RunHost) -> str:
         f"that get another key one by one lose jobs. To change the key, rename the file to {next_path(host)}, remove "
         f"{path}, and run {ends}. To keep the cluster's key, remove {path}: the next run fetches it"
     )
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks the packages, so that check mode has nothing to compare."""
-    return any(package not in host.facts["packages"] for package in DISTRIBUTION_PACKAGES["munge"])

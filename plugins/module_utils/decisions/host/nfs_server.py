@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from ...cluster.storage_key import EXPORTS, NFS_CONF_FILE, SERVER
-from ..known.platform import has_package
+from ...cluster.storage_key import EXPORTS, NFS_CONF_FILE
 from ..known.run_host import RunHost
 from .storage import own_plan
 
@@ -19,11 +18,6 @@ def settings(host: RunHost) -> list[dict[str, str]]:
 def exports(host: RunHost) -> list[dict[str, str]]:
     """The file of the exports."""
     return [_file(host, EXPORTS)]
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks the package, so that check mode has nothing to compare."""
-    return not has_package(host, SERVER)
 
 
 def _file(host: RunHost, path: str) -> dict[str, str]:

@@ -6,19 +6,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...client.drains import DRIVER
 from ...cluster.render import host_addresses
 from ...formats.written import written
 from ...gpu.nvidia.driver_platforms import driver_platforms
 from ...language.hostlist import expand, fold
-from ..known import image
+from ..known import image, registered
 from ..known.host_paths import NVIDIA_FILES
 from ..known.run_host import RunHost
 from ..known.shipped_files import plain_file
 
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import DriverResult
+
 MODULES_FILE, OPTIONS_FILE = NVIDIA_FILES
+
+
+DRAIN_REASON = DRIVER
+"""Why the role drains a node. By it the role knows a node that it has drained."""
 
 
 def platforms(_host: RunHost) -> dict[str, dict[str, dict[str, Any]]]:
@@ -26,22 +33,17 @@ def platforms(_host: RunHost) -> dict[str, dict[str, dict[str, Any]]]:
     return driver_platforms()
 
 
-def drain_reason(_host: RunHost) -> str:
-    """Why the role drains a node. By it the role knows a node that it has drained."""
-    return DRIVER
-
-
 # -- the driver ------------------------------------------------------------------------------------------------------
 
 
-def found(host: RunHost) -> dict[str, Any]:
+def found(host: RunHost) -> DriverResult:
     """The answer of the module nvidia_driver at the beginning; empty before it."""
-    return host.get("__nvidia_driver_plan") or {}
+    return registered.NVIDIA_DRIVER_PLAN.seen(host)
 
 
-def present(host: RunHost) -> dict[str, Any]:
+def present(host: RunHost) -> DriverResult:
     """The present state of the host: as found, or after the installation or the reboot."""
-    done = host.get("__nvidia_driver_done") or {}
+    done = registered.NVIDIA_DRIVER_DONE.seen(host)
     return done if done and not done.get("skipped") else found(host)
 
 
@@ -69,7 +71,7 @@ def may_drain(host: RunHost) -> bool:
 
     Without a controller there is no Slurm and no job. In check mode Slurm may not be installed on the controller yet.
     """
-    asked = host.get("__nvidia_driver_asked") or {}
+    asked = registered.NVIDIA_DRIVER_ASKED.seen(host)
     return bool(host["slurm_controllers"]) and (not host.check_mode or asked.get("rc", 1) == 0)
 
 
@@ -80,8 +82,8 @@ def has_drained(host: RunHost) -> bool:
     """
     if found(host)["reason"]:
         return False
-    asked, drained = host.get("__nvidia_driver_asked") or {}, host.get("__nvidia_driver_drained") or {}
-    listed = f"{host.name}|{DRIVER}" in asked.get("stdout_lines", [])
+    asked, drained = registered.NVIDIA_DRIVER_ASKED.seen(host), registered.NVIDIA_DRIVER_DRAINED.seen(host)
+    listed = f"{host.name}|{DRAIN_REASON}" in asked.get("stdout_lines", [])
     return listed or bool(drained and not drained.get("skipped"))
 
 
@@ -178,7 +180,7 @@ def imex_files(host: RunHost) -> list[dict[str, Any]]:
 
     A restart ends the programs that share memory over NVLink, so a node with jobs keeps its daemon until a later run.
     """
-    jobs = host["__nvidia_driver_imex_jobs"]
+    jobs = registered.NVIDIA_DRIVER_IMEX_JOBS.of(host)
     is_idle = image.builds(host) or (jobs["rc"] == 0 and not jobs["stdout"].strip())
     return [{"path": "/etc/nvidia-imex/nodes_config.cfg", "content": domain_text(host), "loaded": is_idle}]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...client.drains import MIG
 from ...cluster.render import mig_gres
+from ..known import registered
 from ..known.program_files import library
 from ..known.run_host import RunHost
 from ..known.shipped_files import plain_file
@@ -32,9 +33,8 @@ WantedBy=multi-user.target
 """
 
 
-def drain_reason(_host: RunHost) -> str:
-    """Why the role drains nodes. By it the role knows the nodes that it has drained."""
-    return MIG
+DRAIN_REASON = MIG
+"""Why the role drains nodes. By it the role knows the nodes that it has drained."""
 
 
 def declared(host: RunHost) -> list[str]:
@@ -49,18 +49,18 @@ def gres(host: RunHost) -> list[Any]:
 
 def hosts_with_mig(host: RunHost) -> list[str]:
     """The hosts of this play that have MIG instances."""
-    names = {*host["__nvidia_mig_declared"]}
+    names = {*registered.NVIDIA_MIG_DECLARED.of(host)}
     return sorted((name for name in host.play_hosts if name in names), key=str.lower)
 
 
 def pending(host: RunHost) -> list[str]:
     """The hosts of this play whose instances differ from the declared ones."""
-    return [name for name in hosts_with_mig(host) if host.of(name)["__nvidia_mig_compared"]["gpus"]]
+    return [name for name in hosts_with_mig(host) if registered.NVIDIA_MIG_COMPARED.of(host.of(name))["gpus"]]
 
 
 def known(host: RunHost) -> list[str]:
     """The nodes to change that Slurm knows. Others have no jobs, and cannot be drained."""
-    names = {*host["__nvidia_mig_slurm"]["stdout_lines"]}
+    names = {*registered.NVIDIA_MIG_SLURM.of(host)["stdout_lines"]}
     return sorted((name for name in host["nvidia_mig_pending"] if name in names), key=str.lower)
 
 
@@ -69,7 +69,7 @@ def makes_service(host: RunHost) -> bool:
 
     Its start makes the instances, so check mode has nothing to compare where they differ.
     """
-    if host.name not in hosts_with_mig(host) or not host["__nvidia_mig_compared"]["driver"]:
+    if host.name not in hosts_with_mig(host) or not registered.NVIDIA_MIG_COMPARED.of(host)["driver"]:
         return False
     return not (host.check_mode and host.name in host["nvidia_mig_pending"])
 
@@ -82,7 +82,7 @@ def resumes(host: RunHost) -> bool:
     hosts = hosts_with_mig(host)
     if not hosts or not host.check_mode:
         return bool(hosts)
-    return not host["nvidia_mig_pending"] and {*hosts} <= {*host["__nvidia_mig_slurm"]["stdout_lines"]}
+    return not host["nvidia_mig_pending"] and {*hosts} <= {*registered.NVIDIA_MIG_SLURM.of(host)["stdout_lines"]}
 
 
 def files(host: RunHost) -> list[dict[str, Any]]:

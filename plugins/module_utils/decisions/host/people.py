@@ -9,6 +9,7 @@ import json
 
 from ...people.directory import directory_differences, lowered
 from ...people.messages import host_lines
+from ..known import registered
 from ..known.run_host import RunHost
 
 WAY_OUT = "Nothing was changed. Correct the plan (users and groups), or the accounts on these hosts."
@@ -25,18 +26,15 @@ def plan(host: RunHost) -> str:
 
 def conflicts(host: RunHost) -> list[str]:
     """What contradicts the plan on the hosts of this play, and the way out; nothing without a conflict."""
-    found = _said(host, "__people_compared", "conflicts")
+    compared = registered.PEOPLE_COMPARED.by_host(host, host.play_hosts)
+    found = host_lines({name: answer.get("conflicts", []) for name, answer in compared.items()})
     return [*found, WAY_OUT] if found else []
 
 
 def warnings(host: RunHost) -> list[str]:
     """Users who leave, and what stays of them on the hosts of this play."""
-    return _said(host, "__people_applied", "remarks")
-
-
-def _said(host: RunHost, result: str, key: str) -> list[str]:
-    """What the hosts of this play said in a result, in lines that name them."""
-    return host_lines({name: (host.of(name).get(result) or {}).get(key, []) for name in host.play_hosts})
+    applied = registered.PEOPLE_APPLIED.by_host(host, host.play_hosts)
+    return host_lines({name: answer.get("remarks", []) for name, answer in applied.items()})
 
 
 def jobs_question(host: RunHost) -> list[str]:
@@ -54,7 +52,7 @@ def jobs_that_end(host: RunHost) -> dict[str, str]:
     """
     users = host["slurm_people"].get("users", [])
     ending = [user["name"] for user in users if user.get("state") == "suspended" and user.get("jobs") == "end"]
-    rows = [line.split() for line in (host.get("__people_jobs") or {}).get("stdout_lines", [])]
+    rows = [line.split() for line in registered.PEOPLE_JOBS.seen(host).get("stdout_lines", [])]
     return {row[0]: row[2] for row in rows if len(row) == 3 and (row[1] != "1" or row[2] in ending)}
 
 
@@ -63,26 +61,17 @@ def jobs_that_end(host: RunHost) -> dict[str, str]:
 
 def answers(host: RunHost) -> bool:
     """Whether the directory has answered on this host. One that did not answer is not asked again."""
-    return host["__slurm_run"]["directory_answers"][host.name]["unknown"] is not None
+    return registered.SLURM_RUN.of(host)["directory_answers"][host.name]["unknown"] is not None
 
 
 def question(host: RunHost) -> list[str]:
     """The command that asks for the ids of the users of the directory."""
-    return ["timeout", "20", "getent", "passwd", "--", *lowered(host["__slurm_run"]["directory_users"])]
+    return ["timeout", "20", "getent", "passwd", "--", *lowered(registered.SLURM_RUN.of(host)["directory_users"])]
 
 
-def unknown_users(host: RunHost) -> list[str]:
-    """Users whom hosts do not know, and hosts that did not answer."""
-    return _differences(host)["remarks"]
-
-
-def other_ids(host: RunHost) -> list[str]:
-    """Users who have other ids on other hosts, and the way out; nothing without any."""
-    found = _differences(host)["conflicts"]
-    return [*found, DIRECTORY_WAY_OUT] if found else []
-
-
-def _differences(host: RunHost) -> dict[str, list[str]]:
-    said = {name: (host.of(name).get("__people_ids") or {}).get("stdout", "") for name in host.play_hosts}
-    run = host["__slurm_run"]
-    return directory_differences(run["directory_answers"], said, run["directory_users"])
+def directory(host: RunHost) -> dict[str, list[str]]:
+    """The `remarks` name users whom hosts do not know and hosts that did not answer, the `conflicts` other ids."""
+    said = {name: registered.PEOPLE_IDS.seen(host.of(name)).get("stdout", "") for name in host.play_hosts}
+    run = registered.SLURM_RUN.of(host)
+    found = directory_differences(run["directory_answers"], said, run["directory_users"])
+    return {**found, "conflicts": [*found["conflicts"], DIRECTORY_WAY_OUT] if found["conflicts"] else []}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...nodes.health import health_environment
+from ..known import registered
 from ..known.host_paths import HEALTH_PROGRAM, LIB_DIR
 from ..known.program_files import library
 from ..known.public_files import public_content
@@ -120,7 +121,7 @@ class HealthCheck:
 
 def wanted(host: RunHost) -> HealthCheck:
     """The health check of this host."""
-    if "__slurm_run" not in host:
+    if registered.SLURM_RUN.name not in host:
         # A role that is used alone. The comparison of hosts by site.yml knows nothing of variables of its play.
         return HealthCheck([*files(host), settings(host, environments(host)[host.name])], CHECKS, "")
     environment = host.shared("health_environments")[host.name]

@@ -10,10 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...language.hostlist import fold
+from ..known import registered
 from ..known.run_host import RunHost
-
-RESULT = "__slurm_updates"
-"""The registered result of the module slurm_updates_info."""
 
 OLD = 2
 """Days. Debian and Ubuntu have security updates on most days."""
@@ -53,12 +51,12 @@ Answers = Mapping[str, Mapping[str, Any]]
 def pending(host: RunHost) -> dict[str, Any] | None:
     """The updates of all hosts that were asked, as data; None if nobody was."""
     hosts = host.members("slurm_cluster")
-    results = {name: host.of(name).get(RESULT) for name in hosts}
-    answers = {name: found for name, found in results.items() if found and not found.get("skipped")}
+    results = registered.SLURM_UPDATES.by_host(host, hosts)
+    answers = {name: found for name, found in results.items() if not found.get("skipped")}
     if not answers:
         return None
     silent = [name for name in hosts if "updates" not in answers.get(name, {"updates": []})]
-    ill = [name for name in host.members("slurm_needs_doctor") if name in results]  # they were not asked
+    ill = [name for name in host.members("slurm_needs_doctor") if name in hosts]  # they were not asked
     return {
         "findings": [asdict(finding) for finding in findings(answers, {*host.members("slurm_compute")})],
         "old_lists": [asdict(lists) for lists in old_lists(answers)],

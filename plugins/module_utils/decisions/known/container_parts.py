@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from . import registered
 from .host_paths import CONF_DIR, ENROOT_PROLOG, PYXIS_PLUGIN
 from .run_host import RunHost
 
@@ -31,5 +32,5 @@ def left_out(host: RunHost, limited: list[str]) -> list[str]:
 
 def newly_named(host: RunHost) -> list[str]:
     """The roles whose part the configuration would name for the first time."""
-    named = host["__slurmctld_named"]["stdout"]
+    named = registered.SLURMCTLD_NAMED.of(host)["stdout"]
     return [role for role, path in PARTS.items() if role in host["slurm_containers"] and path not in named]

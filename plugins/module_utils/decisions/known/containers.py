@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import image
+from . import image, registered
 from .run_host import RunHost
 
 
@@ -40,7 +40,7 @@ def needs_profile(host: RunHost, profile: str) -> bool:
 
 def profile_objections(host: RunHost, profile: str) -> list[str]:
     """Why AppArmor does not let a program make containers, after the installation of its packages."""
-    result: Mapping[str, Any] = host["__slurm_apparmor_facts"]
+    result: Mapping[str, Any] = registered.SLURM_APPARMOR_FACTS.of(host)
     state = result["ansible_facts"]["slurm_host"]["profiles"][profile]
     if state == "loaded":
         return []

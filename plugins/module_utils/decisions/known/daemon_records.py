@@ -1,15 +1,45 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The records of modules on a host, by which a service is known to be as the last run has left it."""
+"""Options of modules that several rules give, and the records on a host by which a service is known to be unchanged."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 from .run_host import RunHost
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """Options of slurm_service."""
+
+    files: list[dict[str, Any]]
+    digest: str = ""
+    absent: list[str] = field(default_factory=list)
+    reload: list[str] = field(default_factory=list)
+    proof: dict[str, Any] | None = None
+    unchanged: bool = False
+    """Whether the service is as the last run has left it."""
+
+
+@dataclass(frozen=True)
+class CleanupOptions:
+    """Options of slurm_host_cleanup."""
+
+    secrets: list[str]
+    files: list[str]
+    directories: list[str]
+    services: list[str] = field(default_factory=list)
+    packages: list[str] = field(default_factory=list)
+    empty_directories: list[str] = field(default_factory=list)
+    parts: list[dict[str, str]] = field(default_factory=list)
+    restored: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+    """The settings that are removed of services which go on, as the site has installed them."""
 
 
 def options_digest(options: Any) -> str:

@@ -13,6 +13,7 @@ from ...cluster.programs import ProgramError, program_errors, programs
 from ...language.hostlist import expand, fold
 from ...nodes.discovery import discover
 from ...nodes.registration import MachineDifference, find_differences
+from . import registered
 from .host_paths import KEPT_CONF
 from .own_scripts import site_scripts
 from .run_host import RunHost
@@ -99,7 +100,7 @@ def registration(host: RunHost) -> Registration:
 
 def _planned(host: RunHost) -> list[Mapping[str, Any]]:
     """The changes of the configuration by the plan of this run (role slurmctld)."""
-    return list((host.of(serving_controller(host)).get("__slurmctld_planned") or {}).get("plan") or [])
+    return list(registered.SLURMCTLD_PLANNED.seen(host.of(serving_controller(host))).get("plan") or [])
 
 
 def _changes_nodes(host: RunHost, names: Iterable[str]) -> bool:

@@ -53,6 +53,10 @@ ROTATION = f"""\
 """As the packages of the distribution do it, for packages that do not. The daemons open their log again at SIGUSR2."""
 
 
+UPDATE_COMMAND = [*APT_GET, "--option=APT::Update::Error-Mode=any", "--option=Acquire::Retries=3", "update"]
+"""The command that downloads apt's lists, and fails if it cannot get one of them."""
+
+
 @dataclass(frozen=True)
 class Installation:
     """Options of the module slurm_packages."""
@@ -71,11 +75,6 @@ class Installation:
     """Missing packages that are files on the control host."""
     needed: bool
     """Whether there is anything to do."""
-
-
-def update_command(_host: RunHost) -> list[str]:
-    """The command that downloads apt's lists, and fails if it cannot get one of them."""
-    return [*APT_GET, "--option=APT::Update::Error-Mode=any", "--option=Acquire::Retries=3", "update"]
 
 
 def installation(host: RunHost, wanted: Iterable[str]) -> Installation:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...cluster.package_source import files_version
+from . import registered
 from .host_paths import UPGRADE_MARK
 from .platform_tables import DISTRIBUTIONS, NEWEST, PLUGINS_OF_PACKAGES, RELEASES, SOURCES, Release
 from .run_host import RunHost
@@ -37,8 +38,8 @@ def slurm_version(host: RunHost) -> str:
 
     That of packages from a repository that the host does not have yet is known after their installation.
     """
-    held = (host.get("__slurm_installed") or {}).get("held") or {}
-    return host.facts["slurm_version"] or files_version(host["slurm_packages"]) or next(iter(held.values()), "")
+    held = registered.SLURM_INSTALLED.seen(host).get("held") or {}
+    return str(host.facts["slurm_version"] or files_version(host["slurm_packages"]) or next(iter(held.values()), ""))
 
 
 def slurm_release(host: RunHost) -> str:
@@ -53,7 +54,7 @@ def platform(host: RunHost) -> Release:
 
 def expected_release(host: RunHost) -> dict[str, str] | None:
     """The release that the host gets, for the module slurm_packages; None if the cluster has none yet."""
-    order = host.get("__slurm_release_order") or (host.get("__slurm_run") or {}).get("release_order") or {}
+    order = registered.SLURM_RELEASE_ORDER.get(host) or registered.SLURM_RUN.seen(host).get("release_order") or {}
     return {"package": source(host).version, "release": order["release"]} if order.get("release") else None
 
 
@@ -133,7 +134,7 @@ def _object_to_release(host: RunHost) -> Iterator[str]:
 
 def _object_to_version(host: RunHost) -> Iterator[str]:
     """Another version than that of the wanted files, or an upgrade that has not ended."""
-    if host.get("__slurm_upgrades"):
+    if registered.SLURM_UPGRADES.get(host):
         return
     present, files = packages_version(host), files_version(host["slurm_packages"])
     if has_files(host) and present not in ("", files):

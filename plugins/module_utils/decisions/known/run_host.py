@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ....plugin_utils.results.fact_records import HostFact
     from ....plugin_utils.results.module_results import HostAnswer
 
+ANSWER = "__slurm_facts"
+"""The result of slurm_host_facts, as tasks register it."""
+
 TRUE_TEXTS = ("1", "on", "t", "true", "y", "yes")
 
 
@@ -103,7 +106,7 @@ class RunHost(Mapping[str, Any]):
 
     def answer(self) -> HostAnswer | None:
         """The result of slurm_host_facts on this host; None before it has answered."""
-        result: HostAnswer | None = self.get("__slurm_facts")
+        result: HostAnswer | None = self.get(ANSWER)
         return result if result and "slurm_host" in (result.get("ansible_facts") or {}) else None
 
     @property

@@ -8,17 +8,21 @@ Each controller writes a file into it, and checks for the files of the others (r
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...controller.state_save_location import state_directory_errors
 from ...controller.succession import HEARTBEAT, SERIAL, SHARED_SERIAL
 from ...formats.directory_purposes import directory_error
 from ...formats.written import written as written_as
 from ...language.hostlist import fold
+from . import registered
 from .host_paths import SCRIPTS_DIR
 from .run_host import RunHost
 from .shipped_files import role_file
 from .whole_cluster import conf_servers, state_directory
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import MountPoint, StateDirectoryResult
 
 UNIT = "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm-state.conf"
 """Prevents the start of slurmctld without the mount of the directory, and with older files than those in force. It
@@ -60,7 +64,7 @@ def is_first(host: RunHost) -> bool:
 
 
 def _unit_file(host: RunHost) -> dict[str, Any]:
-    mount = host["__slurmctld_state"]["mount"]
+    mount = cast("MountPoint", registered.SLURMCTLD_STATE.of(host)["mount"])
     of_others = [f"{state_directory(host)}/{HEARTBEAT}", *conf_servers(host)[1:]]
     content = host.text(
         "slurmctld",
@@ -83,14 +87,17 @@ def _word(text: str) -> str:
 
 def needs_check(host: RunHost) -> bool:
     """Whether stage plan could not check that the controllers have one directory, because it was missing."""
-    answer = host.get("__slurmctld_state")
+    answer = registered.SLURMCTLD_STATE.get(host)
     return is_shared(host) and (answer is None or (answer["file"] == "" and not host.check_mode))
 
 
-def written(host: RunHost) -> dict[str, dict[str, Any]]:
+def written(host: RunHost) -> dict[str, StateDirectoryResult]:
     """The answers of the controllers in this run that were to write a file, by host."""
-    here = [name for name in host["slurm_controllers"] if name in host.play_hosts]
-    return {name: host.of(name)["__slurmctld_state"] for name in here}
+    return {
+        name: registered.SLURMCTLD_STATE.of(host.of(name))
+        for name in host["slurm_controllers"]
+        if name in host.play_hosts
+    }
 
 
 def files_of_others(host: RunHost) -> list[str]:
@@ -101,7 +108,9 @@ def files_of_others(host: RunHost) -> list[str]:
 def objections(host: RunHost) -> list[str]:
     """Why the controllers cannot keep their state there; empty if they can, as far as it was shown."""
     answers = written(host)
-    seen = {name: host.of(name)["__slurmctld_state_seen"] for name, answer in answers.items() if answer["file"]}
+    seen = {
+        name: registered.SLURMCTLD_STATE_SEEN.of(host.of(name)) for name, answer in answers.items() if answer["file"]
+    }
     return state_directory_errors(answers, seen, state_directory(host))
 
 

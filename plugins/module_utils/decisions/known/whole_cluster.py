@@ -14,6 +14,7 @@ from ...client.environment import ENVIRONMENT, KEPT
 from ...cluster.keys import SERVERS, ClusterKey, hosts_in
 from ...cluster.schema import VARIABLES
 from ...cluster.storage_key import storage_plans
+from . import registered
 from .host_paths import LIB_DIR
 from .platform_tables import SOURCES, PackageSource
 from .run_host import RunHost
@@ -36,6 +37,14 @@ _FIRST = ("slurm_cluster", "slurm_database", "slurm_controller", "slurm_compute"
 
 GROUP_ROLES = {group: _ROLES[group] for group in dict.fromkeys((*_FIRST, *_ROLES))}
 """The roles of site.yml for the hosts of each group, so that one call installs all packages of a host."""
+
+
+ASKING = ["env", "-i", *(f"{name}={value}" for name, value in ENVIRONMENT.items())]
+"""The words before a command that a task runs: a builtin module would give it each variable of the host."""
+
+_KEPT = " ".join(f'${{{name}:+"{name}=${name}"}}' for name in KEPT)
+ASKING_ARCHIVE = ["sh", "-c", f'exec {shlex.join(ASKING)} DEBIAN_FRONTEND=noninteractive {_KEPT} "$@"', "sh"]
+"""The same words for apt-get: its command also has the variables that a site may need, such as those of a proxy."""
 
 
 @dataclass(frozen=True)
@@ -125,25 +134,13 @@ def serving_controller(host: RunHost) -> str:
     It is the serving one, if this run has found it, or else the primary. A role that is used alone, without a
     controller, asks the host itself.
     """
-    found = (host.get("__slurm_run") or {}).get("serving_controller")
+    found = registered.SLURM_RUN.seen(host).get("serving_controller")
     return str(found or [*host["slurm_controllers"], host.name][0])
 
 
 def serves(host: RunHost) -> bool:
     """Whether this host is the serving controller."""
     return host.name == serving_controller(host)
-
-
-def asking(_host: RunHost) -> list[str]:
-    """The words before a command that a task runs: a builtin module would give it each variable of the host."""
-    return ["env", "-i", *(f"{name}={value}" for name, value in ENVIRONMENT.items())]
-
-
-def asking_archive(host: RunHost) -> list[str]:
-    """The same words for apt-get: its command also has the variables that a site may need, such as those of a proxy."""
-    kept = " ".join(f'${{{name}:+"{name}=${name}"}}' for name in KEPT)
-    own = shlex.join(asking(host))
-    return ["sh", "-c", f'exec {own} DEBIAN_FRONTEND=noninteractive {kept} "$@"', "sh"]
 
 
 def conf_servers(host: RunHost) -> list[str]:

@@ -12,7 +12,9 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from difflib import unified_diff
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ..known import registered
 
 try:
     import yaml
@@ -47,6 +49,9 @@ from ..known.program_files import library
 from ..known.run_host import RunHost
 from ..known.whole_cluster import tmp_fs
 
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import AcceptanceOutput
+
 REASON = 180
 """Characters of a drain's reason."""
 
@@ -70,7 +75,7 @@ def site(host: RunHost) -> Site:
 
 def level(host: RunHost) -> str:
     """How much is measured: what the administrator chooses, and of nodes of a rolling change what it chooses."""
-    return str(host.get("__accept_level") or host["accept_level"])
+    return str(registered.ACCEPT_LEVEL.get(host) or host["accept_level"])
 
 
 def directory(host: RunHost) -> str:
@@ -84,14 +89,9 @@ def default_disk(host: RunHost) -> str:
     return path if "%" not in path else "/tmp"
 
 
-def play_nodes(host: RunHost) -> list[str]:
-    """The nodes of this play."""
-    return host.play_hosts
-
-
 def places(host: RunHost) -> list[NodePlace]:
     """The nodes of this run that are in a partition, with their first one."""
-    names = host.get("__accept_names") or host.play_hosts
+    names = registered.ACCEPT_NAMES.get(host) or host.play_hosts
     hardware, found = host["slurm_hardware_types"], dict[str, NodePlace]()
     kinds = {name: node["hardware"] for node in filter(is_there, host["slurm_nodes"]) for name in expand(node["hosts"])}
     resolve = resolver(host["slurm_nodes"], hardware, host["slurm_conf"])
@@ -114,7 +114,7 @@ def nodes(host: RunHost) -> str:
 
 def change(host: RunHost) -> str:
     """The checksum of what is measured: a run with another one begins anew."""
-    nodes_or_change = host.get("__rolling_digest") or host.get("ansible_limit")
+    nodes_or_change = registered.ROLLING_DIGEST.get(host) or host.get("ansible_limit")
     parts = [level(host), asdict(site(host)), str(nodes_or_change or "")]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -142,14 +142,14 @@ def files(_host: RunHost) -> list[dict[str, Any]]:
 
 def taken(host: RunHost) -> list[NodePlace]:
     """The nodes that the controller has chosen."""
-    names = {*expand(host["__accept_begun"]["taken"])}
+    names = {*expand(registered.ACCEPT_BEGUN.of(host)["taken"])}
     return [place for place in places(host) if place.name in names]
 
 
-def outputs(host: RunHost) -> list[dict[str, Any]]:
+def outputs(host: RunHost) -> list[AcceptanceOutput]:
     """What all jobs so far have printed."""
-    stored = host.get("__accept_stored") or {}
-    return list((stored if "outputs" in stored else host["__accept_begun"])["outputs"])
+    stored = registered.ACCEPT_STORED.seen(host)
+    return (stored if "outputs" in stored else registered.ACCEPT_BEGUN.of(host))["outputs"]
 
 
 def output(host: RunHost, before: int = 0) -> Output:
@@ -162,7 +162,7 @@ def output(host: RunHost, before: int = 0) -> Output:
 
 def round_number(host: RunHost) -> int:
     """The number of this round, from 1."""
-    return int(host.get("__accept_rounds") or 0) + 1
+    return int(registered.ACCEPT_ROUNDS.get(host) or 0) + 1
 
 
 def round_tasks(host: RunHost) -> list[Task]:
@@ -189,16 +189,17 @@ def goes_on(host: RunHost) -> bool:
 
 def read_here(host: RunHost) -> list[int]:
     """The jobs whose outputs are on this node."""
-    return list((host["__accept_step"].get("reads") or {}).get(host.name, []))
+    return list((registered.ACCEPT_STEP.of(host).get("reads") or {}).get(host.name, []))
 
 
 def read_outputs(host: RunHost) -> list[dict[str, Any]]:
     """What the nodes have read: the output of a job is on one of its nodes. A node that was lost has said nothing."""
-    reads: dict[str, list[int]] = host["__accept_step"]["reads"]
+    reads = registered.ACCEPT_STEP.of(host)["reads"]
+    answers = registered.ACCEPT_READ.by_host(host, {*reads} & {*host.play_hosts})
     said: dict[int, list[tuple[str, str]]] = {}
     for name, jobs in reads.items():
-        answer = (host.of(name).get("__accept_read") or {}) if name in host.play_hosts else {}
-        texts = {one["job"]: (one["text"], one["why"]) for one in answer.get("outputs") or []}
+        outputs_here = answers[name].get("outputs") or [] if name in answers else []
+        texts = {one["job"]: (one["text"], one["why"]) for one in outputs_here}
         lost = ("", f"{name} was not reached, and may have its output")
         for job in jobs:
             said.setdefault(job, []).append(texts.get(job, lost))
@@ -215,8 +216,8 @@ def announcement(host: RunHost) -> list[str]:
         for name in task.nodes:
             longest[name] += task.seconds
     tests = list(dict.fromkeys(test for task in first for test in task.tests))
-    lines = [f"nodes     {host['__accept_begun']['taken'] or 'none'}"]
-    lines += [f"left out  {name}: {why}" for name, why in host["__accept_begun"]["left"].items()]
+    lines = [f"nodes     {registered.ACCEPT_BEGUN.of(host)['taken'] or 'none'}"]
+    lines += [f"left out  {name}: {why}" for name, why in registered.ACCEPT_BEGUN.of(host)["left"].items()]
     lines += [f"tests     {', '.join(tests) or 'none'}"]
     if without := tasks.without_means(host["accept_level"], site(host), places(host)):
         lines += [f"without   {', '.join(without)}: accept_container and accept_nccl_tests name nothing for them"]
@@ -241,7 +242,7 @@ def published_machines(host: RunHost) -> dict[str, PublishedMachine]:
 
 def judgement(host: RunHost, before: int = 0) -> Judgement:
     """What the results mean; before: those of earlier rounds than this one."""
-    options, switches = Options(machines=published_machines(host)), host["__accept_begun"].get("switches")
+    options, switches = Options(machines=published_machines(host)), registered.ACCEPT_BEGUN.of(host).get("switches")
     return judge(output(host, before).values, baseline(host), options, switches)
 
 
@@ -357,7 +358,7 @@ def result(host: RunHost) -> dict[str, Any]:
         "ok": not (findings or slow or found.errors),
         "level": level(host),
         "measured": sorted({name for value in found.values for name in value.nodes}),
-        "left": host["__accept_begun"]["left"],
+        "left": registered.ACCEPT_BEGUN.of(host)["left"],
         "named": judged.named,
         "findings": findings,
         "slow_pairs": slow,
@@ -491,7 +492,7 @@ def node_errors(host: RunHost, names: Iterable[str]) -> dict[str, str]:
 
     A node that is in no partition is not measured.
     """
-    found, left = faults(host), host["__accept_begun"]["left"]
+    found, left = faults(host), registered.ACCEPT_BEGUN.of(host)["left"]
     kinds = {place.name: place.hardware for place in places(host)}
     errors = {}
     for name in names:

@@ -9,27 +9,28 @@ Until the cluster file is there, the hosts are those of any inventory: they have
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from ...adoption import survey
 from ...configuration.sources import configuration_of, source_lines
 from ..host import slurm_health
+from ..known import registered
+from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import CONF_DIR, HEALTH_PROGRAM, KEPT_DIR, SCRIPTS_DIR
 from ..known.run_host import RunHost
 from ..run.preparation import hosts_marker
 from ..values import defaults
-from .new_cluster import inventory_hosts, known, list_next_commands, schema
+from .new_cluster import SCHEMA, inventory_hosts, known
 
 OPTIONS = ("adopt_dir", "adopt_controller", "adopt_conf")
 
 RESULTS = (
-    "__new_cluster_ping",
-    "__new_cluster_facts",
-    "__new_cluster_processes",
-    "__adopt_own",
-    "__adopt_files",
-    "__adopt_accounting",
+    registered.NEW_CLUSTER_PING.name,
+    registered.NEW_CLUSTER_FACTS.name,
+    registered.NEW_CLUSTER_PROCESSES.name,
+    registered.ADOPT_OWN.name,
+    registered.ADOPT_FILES.name,
+    registered.ADOPT_ACCOUNTING.name,
 )
 """What is known about a host: registered results of this role, and of gather.yml in role new_cluster."""
 
@@ -60,18 +61,6 @@ CREATED_DIRECTORIES = (KEPT_DIR, "/run/gpucluster-slurm", "/var/cache/gpucluster
 
 EMPTY_DIRECTORIES = (slurm_health.CHECKS, slurm_health.DIRECTORY, SCRIPTS_DIR)
 """Those in which features may have something that a host still needs, such as the password of its backups."""
-
-
-@dataclass(frozen=True)
-class ReturnOptions:
-    """Options of slurm_host_cleanup that give a host back."""
-
-    secrets: list[str]
-    files: list[str]
-    restored: dict[str, str]
-    directories: list[str]
-    empty_directories: list[str]
-    parts: list[dict[str, str]]
 
 
 # -- what is read -----------------------------------------------------------------------------------------------------
@@ -113,7 +102,7 @@ def cluster_name(host: RunHost) -> str:
     Raises:
         SourceError: a file cannot be read.
     """
-    lines_of_conf = {"slurm.conf": source_lines(host["__adopt_files"]["files"], "slurm.conf")}
+    lines_of_conf = {"slurm.conf": source_lines(registered.ADOPT_FILES.of(host)["files"], "slurm.conf")}
     _name, value = configuration_of(lines_of_conf).settings.get(("slurm.conf", "clustername"), ("", ""))
     return value.lower()
 
@@ -132,7 +121,7 @@ def result(host: RunHost) -> dict[str, Any]:
 
 def kept_result(host: RunHost) -> dict[str, Any]:
     """This result, which the source has."""
-    kept: dict[str, Any] = host.of(source(host))["__adopt_result"]
+    kept: dict[str, Any] = registered.ADOPT_RESULT.of(host.of(source(host)))
     return kept
 
 
@@ -153,11 +142,6 @@ def file(host: RunHost) -> str:
     return f"{host['adopt_dir']}/{kept_result(host)['cluster']['name']}.cluster.yml"
 
 
-def next_commands(host: RunHost) -> list[str]:
-    """What a person does with the cluster file, in lines."""
-    return list_next_commands(host, file(host))
-
-
 def file_objection(host: RunHost) -> str:
     """Why the cluster file is not written; empty if it is."""
     path = file(host)
@@ -166,7 +150,7 @@ def file_objection(host: RunHost) -> str:
 
 def text(host: RunHost) -> str:
     """The text of the cluster file. It has AccountingStoragePass."""
-    return host.text("adopt", "cluster.yml.j2", schema=schema(host), source=source(host), found=kept_result(host))
+    return host.text("adopt", "cluster.yml.j2", schema=SCHEMA, source=source(host), found=kept_result(host))
 
 
 def statistics(host: RunHost) -> dict[str, Any]:
@@ -189,14 +173,9 @@ def key_file(host: RunHost) -> str:
     return f"{host['adopt_dir']}/secrets/{kept_result(host)['cluster']['name']}/munge.key"
 
 
-def has_key(host: RunHost) -> bool:
-    """Whether the control host has a key of this name, which may be that of another cluster."""
-    return os.path.exists(key_file(host))
-
-
 def compared_keys(host: RunHost) -> list[dict[str, str]]:
     """The keys that have to be one key, each with its host; none if the control host has none."""
-    if not has_key(host):
+    if not os.path.exists(key_file(host)):
         return []
     return [{"host": host.name, "path": MUNGE_KEY}, {"host": "localhost", "path": key_file(host)}]
 
@@ -204,9 +183,9 @@ def compared_keys(host: RunHost) -> list[dict[str, str]]:
 # -- a cluster that is given back -------------------------------------------------------------------------------------
 
 
-def return_options(host: RunHost) -> ReturnOptions:
+def return_options(host: RunHost) -> CleanupOptions:
     """How a host gets its own files back."""
-    return ReturnOptions(
+    return CleanupOptions(
         secrets=[*CREATED_WITHOUT_MARK],
         files=[*CREATED_FILES],
         restored={"kept": FOUND_DIR, "path": CONF_DIR},

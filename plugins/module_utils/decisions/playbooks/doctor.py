@@ -5,34 +5,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...doctor import diagnosis
 from ..host import updates
+from ..known import registered
 from ..known.run_host import RunHost
-
-
-def is_controller(host: RunHost) -> bool:
-    """Whether the inventory has this host as a controller."""
-    return host.name in host.members("slurm_controller")
 
 
 def server_facts(host: RunHost) -> dict[str, dict[str, Any]]:
     """The facts of the controllers and the database host. A host outside of --limit has none."""
-    return _registered_results(
-        host, [*host.members("slurm_controller"), *host.members("slurm_database")], "__doctor_server_facts"
-    )
+    servers = [*host.members("slurm_controller"), *host.members("slurm_database")]
+    return registered.DOCTOR_SERVER_FACTS.by_host(host, servers)
 
 
 def node_facts(host: RunHost) -> dict[str, dict[str, Any]]:
     """The facts of the hosts of the nodes that are not well."""
-    return _registered_results(host, host.members("slurm_needs_doctor"), "__doctor_node_facts")
-
-
-def _registered_results(host: RunHost, names: list[str], result: str) -> dict[str, dict[str, Any]]:
-    """A registered result, by the hosts that have it."""
-    results = {name: host.of(name).get(result) for name in dict.fromkeys(names)}
-    return {name: found for name, found in results.items() if found}
+    return registered.DOCTOR_NODE_FACTS.by_host(host, host.members("slurm_needs_doctor"))
 
 
 def serving(host: RunHost) -> str:
@@ -55,7 +45,7 @@ def node_options(host: RunHost) -> dict[str, Any]:
     return dict(_answer(host)["node_options"])
 
 
-def _answer(host: RunHost) -> dict[str, Any]:
+def _answer(host: RunHost) -> Mapping[str, Any]:
     """The answer of the serving controller; empty if none answers."""
     return server_facts(host).get(serving(host), {})
 
@@ -82,19 +72,19 @@ def _repairs(host: RunHost) -> str:
 def failures(host: RunHost) -> list[str]:
     """The repairs that have failed, as texts."""
     repaired = [*host.members("slurm_needs_daemons"), *host.members("slurm_needs_resume")]
-    results = [one for name in repaired for one in (host.of(name).get("__doctor_repaired") or {}).get("results", [])]
+    results = [one for name in repaired for one in registered.DOCTOR_REPAIRED.seen(host.of(name)).get("results", [])]
     return [f"a repair has failed: {one['msg']}" for one in results if one.get("failed")]
 
 
 def report(host: RunHost) -> list[str]:
     """The findings, the repairs that have failed and the pending updates, in lines."""
-    found = host["__doctor_found"]["table"] or ["All nodes and daemons are well."]
+    found = registered.DOCTOR_FOUND.of(host)["table"] or ["All nodes and daemons are well."]
     return [*found, *failures(host), *updates.report(host)]
 
 
 def result(host: RunHost) -> dict[str, Any]:
     """What the playbook returns and writes."""
-    found = host["__doctor_found"]
+    found = registered.DOCTOR_FOUND.of(host)
     return {
         **{key: found[key] for key in ("ok", "answers", "findings")},
         "repaired": host.flag("doctor", "doctor_repair") and not host.check_mode,

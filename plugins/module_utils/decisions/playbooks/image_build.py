@@ -43,6 +43,10 @@ WantedBy=multi-user.target
 # -- the options of image.yml ----------------------------------------------------------------------------------------
 
 
+HOST_KEY_FILES = [plain_file(f"/etc/systemd/system/{HOST_KEYS}.service", HOST_KEYS_UNIT)]
+"""The unit that makes host keys at the boot of a host, since the image has none."""
+
+
 def errors(host: RunHost) -> list[str]:
     """The errors in the options of image.yml."""
     return list(_errors(host))
@@ -65,11 +69,6 @@ def _errors(host: RunHost) -> Iterator[str]:
 
 
 # -- what the image has for itself -----------------------------------------------------------------------------------
-
-
-def host_key_files(_host: RunHost) -> list[dict[str, str]]:
-    """The unit that makes host keys at the boot of a host, since the image has none."""
-    return [plain_file(f"/etc/systemd/system/{HOST_KEYS}.service", HOST_KEYS_UNIT)]
 
 
 def files(_host: RunHost) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...accounting.limits import name_of
 from ...cluster.keys import hosts_in
@@ -20,10 +20,14 @@ from ...language.hostlist import expand, fold
 from ...language.spelling import nearest
 from ...maintenance.mails import nodes_for_people
 from ...maintenance.window import NAME, minutes, moment
+from ..known import registered
 from ..known.host_paths import KEPT_DIR
 from ..known.run_host import RunHost
 from ..known.whole_cluster import profile, slurm_user
 from ..values.mail import SETTINGS
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import MaintenanceTimes
 
 MESSAGE_FILE = "/etc/update-motd.d/60-gpucluster-maintenance"
 """A script that pam_motd of Debian and Ubuntu runs at each login.
@@ -179,7 +183,7 @@ def reservation(host: RunHost) -> Reservation:
     """
     if ends(host):
         return Reservation(NAME, "absent", {})
-    window = host["__maintenance_found"]["window"]
+    window = _window(host)
     users = dict.fromkeys(["root", profile(host).job_user, *map(str, host["maintenance_users"])])
     parameters = {
         "StartTime": window["start_time"],
@@ -213,7 +217,7 @@ def message_files(host: RunHost) -> list[dict[str, str]]:
 
 def message_script(host: RunHost) -> dict[str, str]:
     """The script with the message. Every text in it is quoted for the shell."""
-    window = host["__maintenance_found"]["window"]
+    window = _window(host)
     nodes_shown = nodes_for_people(short(nodes(host), 200))
     lines = str(host["maintenance_message"]).split("\n") if host["maintenance_message"] else []
     content = host.text(
@@ -258,15 +262,20 @@ def missing(host: RunHost) -> list[str]:
     ]
 
 
+def _window(host: RunHost) -> MaintenanceTimes:
+    """The time of a maintenance that there is."""
+    return cast("MaintenanceTimes", registered.MAINTENANCE_FOUND.of(host)["window"])
+
+
 def _told(host: RunHost, name: str) -> bool:
     """Whether a login host has the message, or lacks it after the end."""
-    done = host.of(name).get("__maintenance_message") or {}
+    done = registered.MAINTENANCE_MESSAGE.seen(host.of(name))
     return bool(done) and not done.get("failed") and not done.get("unreachable")
 
 
 def state(host: RunHost) -> str:
     """What Slurm has after this run, or would have: `planned`, `active`, `ended`, or `none` if nothing was to end."""
-    found = host["__maintenance_found"]
+    found = registered.MAINTENANCE_FOUND.of(host)
     if ends(host):
         return "ended" if found["window"] else "none"
     return "active" if found["begun"] else "planned"
@@ -274,11 +283,12 @@ def state(host: RunHost) -> str:
 
 def result(host: RunHost) -> dict[str, Any]:
     """What the playbook returns."""
-    found, mails = host["__maintenance_found"], host.get("__maintenance_mails") or {}
+    found, mails = registered.MAINTENANCE_FOUND.of(host), registered.MAINTENANCE_MAILS.seen(host)
     login = [name for name in host.members("slurm_login") if _told(host, name)]
     return {
         "state": state(host),
-        **{key: _universal(found["window"].get(key)) for key in ("start", "end")},
+        "start": _universal(_window(host).get("start")),
+        "end": _universal(_window(host).get("end")),
         "nodes": nodes(host),
         "running": found["running"],
         "waiting": found["waiting"],
@@ -318,8 +328,8 @@ SILENT = (
 
 def _state_lines(host: RunHost, done: Mapping[str, Any]) -> list[str]:
     """The lines about the maintenance itself."""
-    found = host["__maintenance_found"]
-    window = found["window"]
+    found = registered.MAINTENANCE_FOUND.of(host)
+    window = _window(host)
     if done["state"] == "none":
         return ["Slurm has no reservation of a maintenance."]
     if done["state"] == "ended":

@@ -15,16 +15,17 @@ from typing import Any
 
 from ...language.hostlist import fold
 from ...nodes import first_cluster_file
+from ..known import registered
 from ..known.platform_tables import DISTRIBUTIONS
 from ..known.run_host import RunHost
 from ..known.shipped_files import ROLES, role_file
 
 RESULTS = (
     "ansible_host",
-    "__new_cluster_ping",
-    "__new_cluster_facts",
-    "__new_cluster_processes",
-    "__new_cluster_addresses",
+    registered.NEW_CLUSTER_PING.name,
+    registered.NEW_CLUSTER_FACTS.name,
+    registered.NEW_CLUSTER_PROCESSES.name,
+    registered.NEW_CLUSTER_ADDRESSES.name,
 )
 """What is known about a host: its address in the inventory, and the registered results of the tasks in gather.yml."""
 
@@ -34,6 +35,10 @@ VARIABLES = "group_vars/slurm_cluster.yml"
 
 CONNECTION = re.compile(r"ansible_(?:user|port|password|connection|python_interpreter|(?:become|ssh)_(?!host_key)\w+)")
 """Variables of an inventory by which Ansible reaches a host, and which a cluster file does not have."""
+
+
+SCHEMA = str((ROLES / "slurm/files/cluster.schema.json").resolve())
+"""The schema of cluster files, by which an editor checks them."""
 
 
 def inventory_hosts(host: RunHost) -> list[str]:
@@ -67,7 +72,7 @@ def connection(host: RunHost) -> tuple[dict[str, Any], list[str]]:
     hosts = [host.of(name) for name in inventory_hosts(host)]
     found: dict[str, list[Any]] = {}
     for one in hosts:
-        user = str((one.get("__new_cluster_user") or {}).get("stdout", ""))
+        user = str(registered.NEW_CLUSTER_USER.seen(one).get("stdout", ""))
         values = {"ansible_user": user} if USER.fullmatch(user) else {}
         values |= {name: one[name] for name in one if CONNECTION.fullmatch(name)}
         for name, value in values.items():
@@ -100,20 +105,16 @@ def reached_by_name(host: RunHost) -> list[str]:
     names = []
     for name in inventory_hosts(host):
         one = host.of(name)
-        has_answered = (one.get("__new_cluster_addresses") or {}).get("stdout")
+        has_answered = registered.NEW_CLUSTER_ADDRESSES.seen(one).get("stdout")
         used = str(one.get("ansible_host") or name)
         if has_answered and one.get("ansible_connection", "ssh") == "ssh" and not first_cluster_file.ip_version(used):
             names.append(name)
     return names
 
 
-def next_commands(host: RunHost) -> list[str]:
-    """What a person does with the cluster file, in lines."""
-    return list_next_commands(host, file(host))
-
-
-def list_next_commands(host: RunHost, path: str) -> list[str]:
+def next_commands(host: RunHost, path: str = "") -> list[str]:
     """What a person does with a cluster file that was written from an inventory of hosts, in lines."""
+    path = path or file(host)
     _alike, names = connection(host)
     named = reached_by_name(host)
     place = f"{os.path.dirname(path)}/{VARIABLES}"
@@ -133,11 +134,6 @@ def list_next_commands(host: RunHost, path: str) -> list[str]:
         f"ansible-playbook gpucluster.slurm.site -i {path} --check --diff",
         f"ansible-playbook gpucluster.slurm.site -i {path}",
     ]
-
-
-def schema(_host: RunHost) -> str:
-    """The path of the schema of cluster files, by which an editor checks them."""
-    return str((ROLES / "slurm/files/cluster.schema.json").resolve())
 
 
 def objections(host: RunHost) -> list[str]:

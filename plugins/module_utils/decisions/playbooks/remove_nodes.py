@@ -16,6 +16,8 @@ from typing import Any
 from ...language.hostlist import fold
 from ..daemons import slurmctld, slurmd
 from ..host import access, slurm_health
+from ..known import registered
+from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import SCRIPTS_DIR
 from ..known.run_host import RunHost
 from ..known.whole_cluster import is_controller, serving_controller, with_leaving
@@ -65,18 +67,6 @@ DIRECTORIES = (
     SCRIPTS_DIR,
 )
 """What a compute node or login host has of this collection. Role storage unmounts, and role access restores sshd."""
-
-
-@dataclass(frozen=True)
-class CleanupOptions:
-    """Options of slurm_host_cleanup for a host that leaves."""
-
-    services: list[str]
-    packages: list[str]
-    secrets: list[str]
-    files: list[str]
-    directories: list[str]
-    parts: list[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -175,30 +165,24 @@ def access_files(_host: RunHost) -> list[str]:
 # -- what became of the hosts -----------------------------------------------------------------------------------------
 
 
-def _results(host: RunHost, name: str) -> dict[str, Any]:
-    """This registered result of the hosts that leave, without those that do not have it."""
-    found = {node: host.of(node).get(name) for node in leaving(host)}
-    return {node: result for node, result in found.items() if result is not None}
-
-
 def _reachable(result: Mapping[str, Any]) -> bool:
     return not result.get("unreachable")
 
 
 def unreached(host: RunHost) -> str:
     """The hosts that have not answered before the removal, as a hostlist."""
-    results = _results(host, "__remove_nodes_compared")
+    results = registered.REMOVE_NODES_COMPARED.by_host(host, leaving(host))
     return fold([node for node, result in results.items() if not _reachable(result)])
 
 
 def errors(host: RunHost) -> dict[str, str]:
     """The hosts that could not be cleaned, each with the reason."""
-    return _results(host, "__remove_nodes_error")
+    return registered.REMOVE_NODES_ERROR.by_host(host, leaving(host))
 
 
 def clean(host: RunHost) -> list[str]:
     """The hosts that are clean."""
-    cleaned, failed = _results(host, "__remove_nodes_cleaned"), errors(host)
+    cleaned, failed = registered.REMOVE_NODES_CLEANED.by_host(host, leaving(host)), errors(host)
     return [node for node, result in cleaned.items() if _reachable(result) and node not in failed]
 
 
@@ -255,7 +239,7 @@ def report(host: RunHost) -> list[str]:
 
 def _unmount_messages(host: RunHost) -> list[str]:
     """What a person has to unmount, each once."""
-    storage = _results(host, "__remove_nodes_storage").values()
+    storage = registered.REMOVE_NODES_STORAGE.by_host(host, leaving(host)).values()
     return list(dict.fromkeys(message for result in storage for message in result.get("remarks") or []))
 
 

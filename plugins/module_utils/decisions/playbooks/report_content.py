@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...language.hostlist import fold
 from ..daemons import host_packages, slurmctld
-from ..host import kernel, unattended_changes, updates
-from ..known import program_files
+from ..host import kernel, unattended_changes
+from ..known import program_files, registered
 from ..known.run_host import RunHost
 from ..known.unchanged_hosts import digest
 from ..known.whole_cluster import backup_hosts, serving_controller
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from ....plugin_utils.results.module_results import HostAnswer
 
 Row = dict[str, Any]
-
-COLLECTED = "__slurm_report_collected"
-"""The registered answer of the program on the serving controller."""
 
 SHOWN = 5
 """Names that one difference lists."""
@@ -136,7 +133,7 @@ def _files(host: RunHost) -> Iterator[tuple[str, str]]:
 
 def _not_booted(host: RunHost) -> Iterator[tuple[str, str]]:
     """Kernels and drivers that are installed, while an older one runs."""
-    for update in (host.get(updates.RESULT) or {}).get("updates", ()):
+    for update in registered.SLURM_UPDATES.seen(host).get("updates", ()):
         if update["state"] == "not booted" and update["kind"] in NOT_BOOTED:
             versions = " -> ".join(filter(None, (update["installed"], update["available"])))
             yield NOT_BOOTED[update["kind"]], f"the newest one is not booted: {versions}"
@@ -196,7 +193,7 @@ PACKAGES = {"munge": "munge", "mariadb-server": "MariaDB", "nvidia-driver": "NVI
 
 def pending(host: RunHost) -> list[Row] | None:
     """The updates of all hosts that were asked; None if nobody was."""
-    results = {name: host.of(name).get(updates.RESULT) or {} for name in host.all_play_hosts}
+    results = registered.SLURM_UPDATES.by_host(host, host.all_play_hosts)
     asked = {name: result["updates"] for name, result in results.items() if "updates" in result}
     together: dict[tuple[Any, ...], list[str]] = {}
     for name, found in asked.items():
@@ -295,8 +292,8 @@ def collected(host: RunHost, made: str) -> str:
         host: any host of the play.
         made: the time, in ISO 8601.
     """
-    results = (host.of(name).get(COLLECTED) for name in host.all_play_hosts)
-    result: Mapping[str, Any] = next(filter(None, results), {})
+    results = registered.SLURM_REPORT_COLLECTED.by_host(host, host.all_play_hosts)
+    result: Mapping[str, Any] = next(iter(results.values()), {})
     if result.get("rc") == 0 and result.get("stdout"):
         return str(result["stdout"])
     reason = str(result.get("stderr") or result.get("msg") or "it was not reached").strip().split("\n")[-1][:300]

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...cluster import access_key
 from ...cluster.package_source import files_version
@@ -21,10 +21,14 @@ from ...configuration import upgrade
 from ...configuration.release_order import PACKAGE_SOURCE
 from ...language.hostlist import expand, fold
 from ..daemons import slurmd
-from ..known import secret_sources
+from ..known import registered, secret_sources
+from ..known.registered import Registered
 from ..known.run_host import RunHost
 from ..known.whole_cluster import backup_hosts
 from ..servers.backup import PROGRAM
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import Command
 
 IDS_A_SECOND = 40
 """Job ids that no cluster uses in each second: by default slurmctld has at most 10,000 jobs (MaxJobCount), and each of
@@ -45,9 +49,9 @@ def primary(host: RunHost) -> str:
     return str(host["slurm_controllers"][0])
 
 
-def _printed(host: RunHost, name: str, result: str) -> dict[str, Any]:
+def _printed(host: RunHost, name: str, result: Registered[Command]) -> dict[str, Any]:
     """What slurm-backup printed on a host; empty if it did not run there, or if the cluster has no such host."""
-    printed = (host.of(name).get(result) or {}).get("stdout") if name else None
+    printed = result.seen(host.of(name)).get("stdout") if name else None
     found: dict[str, Any] = json.loads(printed or "{}")
     return found
 
@@ -58,14 +62,14 @@ def _printed(host: RunHost, name: str, result: str) -> dict[str, Any]:
 def _answers(host: RunHost) -> dict[str, dict[str, Any]]:
     """What was found out about each part, by part."""
     return {
-        "database": _printed(host, host["slurm_database"], "__backup_read"),
-        "controller": _printed(host, state_holder(host), "__backup_read"),
+        "database": _printed(host, host["slurm_database"], registered.BACKUP_READ),
+        "controller": _printed(host, state_holder(host), registered.BACKUP_READ),
     }
 
 
 def state_holder(host: RunHost) -> str:
     """The first controller that has the state, which several controllers share; the primary if none has it."""
-    answers = {name: _printed(host, name, "__backup_read") for name in host["slurm_controllers"]}
+    answers = {name: _printed(host, name, registered.BACKUP_READ) for name in host["slurm_controllers"]}
     having = (name for name, answer in answers.items() if answer.get("present", {}).get("controller"))
     return next(having, primary(host))
 
@@ -97,7 +101,7 @@ def checks_directory(host: RunHost) -> bool:
 
 def _has_appeared(host: RunHost) -> bool:
     """Whether the state was there when the storage had been mounted."""
-    now = host.of(primary(host)).get("__backup_state_now") or {}
+    now = registered.BACKUP_STATE_NOW.seen(host.of(primary(host)))
     return bool((now.get("stat") or {}).get("exists"))
 
 
@@ -255,22 +259,20 @@ def events(host: RunHost) -> list[str]:
 
 def running_jobs(host: RunHost) -> dict[str, Any]:
     """The jobs of each compute node that has answered."""
-    found = {}
-    for name in host.members("slurm_compute"):
-        facts = (host.of(name).get("__backup_steps") or {}).get("ansible_facts")
-        if facts is not None:
-            found[name] = facts["slurm_host"]["jobs"]
-    return found
+    answers = registered.BACKUP_STEPS.by_host(host, host.members("slurm_compute")).items()
+    return {
+        name: answer["ansible_facts"]["slurm_host"]["jobs"] for name, answer in answers if "ansible_facts" in answer
+    }
 
 
 def compared_jobs(host: RunHost) -> dict[str, Any]:
     """How these jobs differ from those of the backup (`slurm-backup jobs`)."""
-    return _printed(host, primary(host), "__backup_compared")
+    return _printed(host, primary(host), registered.BACKUP_COMPARED)
 
 
 def _later_jobs(host: RunHost) -> dict[str, Any]:
     """The jobs that the database has since the backup of the state (`slurm-backup since`)."""
-    return _printed(host, host["slurm_database"], "__backup_since_read")
+    return _printed(host, host["slurm_database"], registered.BACKUP_SINCE_READ)
 
 
 def later_jobs_command(host: RunHost) -> list[str]:
@@ -330,8 +332,8 @@ def id_after(saved: int, used: Iterable[int], gap: int, first: int, last: int) -
 def restored_parts(host: RunHost) -> list[dict[str, Any]]:
     """What each restore said. A host that has both parts restores them in two tasks."""
     found = [
-        _printed(host, host["slurm_database"], "__backup_restored_database"),
-        _printed(host, primary(host), "__backup_restored_state"),
+        _printed(host, host["slurm_database"], registered.BACKUP_RESTORED_DATABASE),
+        _printed(host, primary(host), registered.BACKUP_RESTORED_STATE),
     ]
     return [part for part in found if part]
 
@@ -346,7 +348,7 @@ def report(host: RunHost) -> list[str]:
     kept = ["the state of slurmctld is on its storage, and was not put back"] if _has_appeared(host) else []
     lines = [*kept, *(part["words"] for part in restored_parts(host)), *events(host)]
     # sacctmgr writes a title and a question around the jobs.
-    runaway = re.findall("(?m)^([0-9_+]+)[|]", (host.get("__backup_runaway") or {}).get("stdout", ""))
+    runaway = re.findall("(?m)^([0-9_+]+)[|]", registered.BACKUP_RUNAWAY.seen(host).get("stdout", ""))
     if runaway:
         lines.append(
             "jobs that the database has as running and slurmctld does not know (sacctmgr show runawayjobs ends them): "
@@ -359,6 +361,6 @@ def _last_line(host: RunHost) -> str:
     """The end of the report, with the nodes that wait for a person."""
     if host.check_mode:
         return "nothing was restored, since check mode changes nothing"
-    drained = slurmd.drained((host.get("__backup_nodes") or {}).get("stdout_lines") or [])
+    drained = slurmd.drained(registered.BACKUP_NODES.seen(host).get("stdout_lines") or [])
     left_out = f"; drained, without new jobs until they are resumed: {drained}" if drained else ""
     return f"the restore is complete{left_out}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...jobs.validation import validation_jobs
 from ...language.hostlist import fold
+from ..known import registered
 from ..known.host_paths import HEALTH_PROGRAM
 from ..known.packages import APT_GET
 from ..known.run_host import RunHost
@@ -59,7 +60,7 @@ def targets(host: RunHost) -> list[str]:
 
 def security_updates(node: RunHost) -> list[str]:
     """The security updates that a node has found; none before it was asked."""
-    return list((node.get("__rolling_updates") or {}).get("security") or [])
+    return list(registered.ROLLING_UPDATES.seen(node).get("security") or [])
 
 
 def installation(host: RunHost) -> list[str]:
@@ -190,7 +191,7 @@ def announcement(host: RunHost) -> str:
     kept, unchanged = kept_nodes(host), unchanged_nodes(host)
     without = f"; without {fold(kept)}, which this run needs: reboot them by hand" if kept else ""
     nothing = f"; none for {unchanged}" if unchanged else ""
-    return f"{work(host)}: on {fold(host['__rolling_nodes'])}{without}{nothing}{_measurement(host)}"
+    return f"{work(host)}: on {fold(registered.ROLLING_NODES.of(host))}{without}{nothing}{_measurement(host)}"
 
 
 def _measurement(host: RunHost) -> str:
@@ -201,27 +202,14 @@ def _measurement(host: RunHost) -> str:
     return f"; a node returns when it has passed the acceptance tests of level {LEVEL}{judges}"
 
 
-@dataclass(frozen=True)
-class Window:
-    """Options of the module slurm_reservation for the window of the run."""
-
-    name: str
-    parameters: dict[str, Any]
-
-
-def window(host: RunHost) -> Window:
-    """The reservation of the nodes, in which running jobs go on."""
+def window(host: RunHost) -> dict[str, Any]:
+    """The parameters of the reservation of the nodes, in which running jobs go on."""
     own = {
-        "Nodes": fold(host["__rolling_nodes"]),
+        "Nodes": fold(registered.ROLLING_NODES.of(host)),
         "Users": [host["rolling_user"]],
         "Flags": ["MAINT", "IGNORE_JOBS"],
     }
-    return Window(WINDOW, own | host["rolling_window"])
-
-
-def window_name(_host: RunHost) -> str:
-    """Its name."""
-    return WINDOW
+    return {**own, **host["rolling_window"]}
 
 
 def health_program(host: RunHost) -> str:
@@ -234,7 +222,7 @@ def health_program(host: RunHost) -> str:
 
 def goes_on(host: RunHost) -> bool:
     """Whether another batch follows."""
-    return not host["__rolling_step"]["over"] and int(host["__rolling_batches"]) < MOST_BATCHES
+    return not registered.ROLLING_STEP.of(host)["over"] and int(registered.ROLLING_BATCHES.of(host)) < MOST_BATCHES
 
 
 def results(host: RunHost) -> dict[str, str]:
@@ -243,21 +231,13 @@ def results(host: RunHost) -> dict[str, str]:
     A node that was lost is no host of the play any more.
     """
     found = {}
-    for name in host["__rolling_step"]["ready"]:
+    for name in registered.ROLLING_STEP.of(host)["ready"]:
         lost = name not in host.play_hosts
-        found[name] = "it was not reached" if lost else host.of(name).get("__rolling_error", "")
+        found[name] = "it was not reached" if lost else registered.ROLLING_ERROR.get(host.of(name)) or ""
     return found
 
 
-@dataclass(frozen=True)
-class RollingCheck:
-    """Options of the module slurm_job."""
-
-    jobs: list[dict[str, Any]]
-    options: dict[str, str]
-
-
-def check_jobs(host: RunHost) -> RollingCheck:
+def check_jobs(host: RunHost) -> list[dict[str, Any]]:
     """A job on each node that is back, in its first partition, with all of its GPUs."""
     jobs: dict[str, dict[str, Any]] = {}
     every = validation_jobs(
@@ -268,31 +248,21 @@ def check_jobs(host: RunHost) -> RollingCheck:
         host["slurm_cgroup_conf"],
     )
     for job in every:
-        if job.get("nodelist") in host["__rolling_resumed"]["ready"]:
+        if job.get("nodelist") in registered.ROLLING_RESUMED.of(host)["ready"]:
             jobs.setdefault(job["nodelist"], job)
-    return RollingCheck([*jobs.values()], {"reservation": CHECK_RESERVATION})
+    return [*jobs.values()]
 
 
 def job_results(host: RunHost) -> dict[str, str]:
     """The error of the job on each node that is back, empty after a good one and for a node in no partition."""
-    nodes, jobs = host["__rolling_resumed"]["ready"], check_jobs(host).jobs
-    run = host.get("__rolling_jobs") or {}
+    nodes, jobs = registered.ROLLING_RESUMED.of(host)["ready"], check_jobs(host)
+    run = registered.ROLLING_JOBS.seen(host)
     if not jobs:
         return dict.fromkeys(nodes, "")
     ended = run.get("jobs") or []
     failed = "" if ended else run.get("msg", "the job could not be submitted")
     found = zip((job["nodelist"] for job in jobs), (job["message"] for job in ended), strict=False)
     return dict.fromkeys(nodes, failed) | dict(found)
-
-
-def level(_host: RunHost) -> str:
-    """The level of the acceptance tests."""
-    return LEVEL
-
-
-def check_reservation(_host: RunHost) -> str:
-    """The reservation in which changed nodes are checked."""
-    return CHECK_RESERVATION
 
 
 def measured_nodes(host: RunHost) -> list[str]:
@@ -302,19 +272,19 @@ def measured_nodes(host: RunHost) -> list[str]:
 
 def fresh_nodes(host: RunHost) -> list[str]:
     """Those of them that this run has changed, so that what was measured before does not count."""
-    return [name for name in measured_nodes(host) if name not in host["__rolling_step"]["changed_earlier"]]
+    return [name for name in measured_nodes(host) if name not in registered.ROLLING_STEP.of(host)["changed_earlier"]]
 
 
 def changes_here(host: RunHost) -> bool:
     """Whether this node of the batch is changed, and not checked alone since an earlier run has changed it."""
-    return host.name not in host["__rolling_step"]["changed_earlier"]
+    return host.name not in registered.ROLLING_STEP.of(host)["changed_earlier"]
 
 
 def check_results(host: RunHost) -> dict[str, str]:
     """The error of each node that is back, by its job and by the acceptance tests; empty for one that returns."""
     errors = job_results(host)
     if measured := measured_nodes(host):
-        errors |= accept.node_errors(host.extended(__accept_names=host["__rolling_nodes"]), measured)
+        errors |= accept.node_errors(host.extended(__accept_names=registered.ROLLING_NODES.of(host)), measured)
     return errors
 
 
@@ -336,6 +306,6 @@ def begun(host: RunHost) -> BegunChange:
     """The change that this run has begun, as the first node with these facts knows it."""
     for name in host.members("slurm_compute"):
         node = host.of(name)
-        if "__rolling_nodes" in node:
-            return BegunChange(True, fold(node["__rolling_nodes"]), node["__rolling_digest"])
+        if registered.ROLLING_NODES.name in node:
+            return BegunChange(True, fold(registered.ROLLING_NODES.of(node)), registered.ROLLING_DIGEST.of(node))
     return BegunChange(False)

@@ -15,7 +15,7 @@ from ...language.formatting import limited, shown
 from ...language.hostlist import fold
 from ...language.spelling import nearest
 from ..host import munge
-from ..known import secret_sources
+from ..known import registered, secret_sources
 from ..known.program_files import sent
 from ..known.run_host import RunHost
 from ..known.whole_cluster import conf_servers, is_controller, serving_controller
@@ -229,7 +229,7 @@ def staging_errors(host: RunHost) -> list[str]:
 
 def _states(host: RunHost) -> dict[str, dict[str, Any]]:
     """What the program has said on each host; empty where it has said nothing."""
-    found = {name: (host.of(name).get("__rotation_state") or {}).get("stdout") for name in cluster_hosts(host)}
+    found = {name: registered.ROTATION_STATE.seen(host.of(name)).get("stdout") for name in cluster_hosts(host)}
     return {name: json.loads(text or "{}") for name, text in found.items()}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...client.scontrol import controllers
 from ...cluster.package_source import files_version, package_entries
@@ -18,10 +18,14 @@ from ...configuration.upgrade import converts_database, parts, upgrade_plan
 from ...controller.succession import SERIAL
 from ...language.hostlist import fold
 from ..daemons.slurm_client import wants_sackd
+from ..known import registered
 from ..known.host_paths import UPGRADE_DIR, UPGRADE_MARK
 from ..known.run_host import RunHost
 from ..known.whole_cluster import is_controller, serving_controller, source
 from ..servers import rest
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import ConversionResult
 
 USUAL_TIMEOUT = 300
 """Slurm's SlurmdTimeout, in seconds."""
@@ -38,7 +42,8 @@ def plan(host: RunHost) -> dict[str, Any]:
 
     The target is what the packages say: the version of the files in slurm_packages, or what apt offers on each host.
     `converts` tells whether the database is converted: not from a version of the same release to another one, unless a
-    run that was killed has begun a conversion. `absent` are the controllers that the run does without.
+    run that was killed has begun a conversion. `absent` are the controllers that the run does without. `unpacked` is
+    where the new programs are before they are installed, `state_copy` the last copy of the state before them.
     """
     facts = {name: host.of(name).facts for name in host.play_hosts}
     package, database = source(host).version, facts.get(host["slurm_database"])
@@ -46,12 +51,18 @@ def plan(host: RunHost) -> dict[str, Any]:
     begun = database is not None and UPGRADE_MARK in database["files"]
     present = database["packages"].get(package, "") if database else ""
     converts = begun or converts_database(present, found["to"])
-    return {**found, "converts": converts, "absent": absent_controllers(host)}
+    return {
+        **found,
+        "converts": converts,
+        "absent": absent_controllers(host),
+        "unpacked": f"{UPGRADE_DIR}/{found['to']}",
+        "state_copy": f"{UPGRADE_DIR}/StateSaveLocation-before-{found['to']}.tar",
+    }
 
 
 def announcement(host: RunHost) -> str:
     """A line about the plan."""
-    found = host["__slurm_upgrade_plan"]
+    found = registered.SLURM_UPGRADE_PLAN.of(host)
     if not found["hosts"]:
         return f"Every host has Slurm {found['to']}"
     kept = "" if changes_release(host) else ", which has the same protocols, state and database"
@@ -64,7 +75,7 @@ def changes_release(host: RunHost) -> bool:
     Within a release, the state of slurmctld and the plugins of others stay good. A run that was killed may have changed
     the packages of a controller that is the database host as well: then the conversion tells.
     """
-    found = host["__slurm_upgrade_plan"]
+    found = registered.SLURM_UPGRADE_PLAN.of(host)
     return bool(found["converts"] or parts(found["from"])[0] != found["release"])
 
 
@@ -74,9 +85,9 @@ def objections(host: RunHost) -> list[str]:
 
 
 def _objections(host: RunHost) -> Iterator[str]:
-    errors, release = host["__slurm_upgrade_plan"]["errors"], host["__slurm_upgrade_plan"]["release"]
-    if errors:
-        yield "; ".join(errors)
+    plan = registered.SLURM_UPGRADE_PLAN.of(host)
+    if plan["errors"]:
+        yield "; ".join(plan["errors"])
     yield from _objections_to_absence(host)
     timeout = slurmd_timeout(host)
     if 0 != timeout < LEAST_TIMEOUT:
@@ -85,10 +96,10 @@ def _objections(host: RunHost) -> Iterator[str]:
             "slurmctld ends the jobs of a node whose slurmd is away for longer. Raise it, run gpucluster.slurm.site, "
             "and lower it after the upgrade"
         )
-    if "pyxis" in host["slurm_containers"] and release not in host.option("pyxis", "pyxis_packages"):
+    if "pyxis" in host["slurm_containers"] and plan["release"] not in host.option("pyxis", "pyxis_packages"):
         yield (
-            f"pyxis_packages has no package for Slurm {release}, and slurmd would not start with the plugin of another "
-            "release; build pyxis for it, and add the package"
+            f"pyxis_packages has no package for Slurm {plan['release']}, and slurmd would not start with the plugin of "
+            "another release; build pyxis for it, and add the package"
         )
     # After the database's conversion, slurmdbd would start with a plugin that its host does not have.
     hosts = [host.of(name) for name in serving_hosts(host) if name in host.play_hosts]
@@ -111,7 +122,7 @@ def _objections_to_absence(host: RunHost) -> Iterator[str]:
         )
     if not absent:
         return
-    answering = controllers((host.of(serving).get("__slurm_upgrade_ping") or {}).get("stdout", ""))
+    answering = controllers(registered.SLURM_UPGRADE_PING.seen(host.of(serving)).get("stdout", ""))
     if alive := [name for name in absent if answering.get(name)]:
         yield (
             f"{fold(alive)} was not reached, but its slurmctld answers {serving}, and would go on with the previous "
@@ -179,7 +190,7 @@ def stages(host: RunHost) -> list[str]:
 
 def is_changed(host: RunHost) -> bool:
     """Whether this host gets other packages."""
-    return host.name in host["__slurm_upgrade_plan"]["hosts"]
+    return host.name in registered.SLURM_UPGRADE_PLAN.of(host)["hosts"]
 
 
 def serves_cluster(host: RunHost) -> bool:
@@ -194,7 +205,7 @@ def has_pyxis(host: RunHost) -> bool:
 
 def pyxis_package(host: RunHost) -> dict[str, str]:
     """The package of pyxis for the new release."""
-    package: dict[str, str] = host.option("pyxis", "pyxis_packages")[host["__slurm_upgrade_plan"]["release"]]
+    package: dict[str, str] = host.option("pyxis", "pyxis_packages")[registered.SLURM_UPGRADE_PLAN.of(host)["release"]]
     return package
 
 
@@ -207,7 +218,7 @@ def daemons(host: RunHost) -> list[str]:
         "slurmctld": is_controller(host),
         "slurmd": host.within("slurm_compute"),
         "sackd": host.within("slurm_login") and wants_sackd(host),
-        "slurmdbd": host.name == host["slurm_database"] and not host["__slurm_upgrade_plan"]["converts"],
+        "slurmdbd": host.name == host["slurm_database"] and not registered.SLURM_UPGRADE_PLAN.of(host)["converts"],
     }
     return [name for name, runs in found.items() if runs]
 
@@ -230,7 +241,7 @@ def packages(host: RunHost) -> PackageChange:
     own = list(dict.fromkeys(name for names in source(host).packages.values() for name in names))
     present = [name for name in own if name in host.facts["packages"]]
     entries = [entry for entry in package_entries(present, host["slurm_packages"], own) if "name" not in entry]
-    return PackageChange(entries, host["__slurm_upgrade_plan"]["to"], list(source(host).hold))
+    return PackageChange(entries, registered.SLURM_UPGRADE_PLAN.of(host)["to"], list(source(host).hold))
 
 
 def copied_files(host: RunHost) -> list[str]:
@@ -239,15 +250,9 @@ def copied_files(host: RunHost) -> list[str]:
 
 
 def unpacked(host: RunHost) -> str:
-    """Where the new programs are before they are installed; empty on hosts that need only their packages."""
-    if host.name not in (host["slurm_database"], serving_controller(host)):
-        return ""
-    return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}"
-
-
-def unpacked_by_any_run(host: RunHost) -> str:
-    """Where they can be at the end: another controller may have served when an earlier run was killed."""
-    return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}" if serves_cluster(host) else ""
+    """Where the packages are unpacked; empty on hosts that need only their packages."""
+    needs = host.name in (host["slurm_database"], serving_controller(host))
+    return str(registered.SLURM_UPGRADE_PLAN.of(host)["unpacked"]) if needs else ""
 
 
 def keeps_state(host: RunHost) -> bool:
@@ -255,46 +260,41 @@ def keeps_state(host: RunHost) -> bool:
     return host.name == serving_controller(host) and changes_release(host)
 
 
-def state_copy(host: RunHost) -> str:
-    """The copy of the state, of which there is one: the last one before slurmctld of the new release."""
-    return f"{UPGRADE_DIR}/StateSaveLocation-before-{host['__slurm_upgrade_plan']['to']}.tar"
-
-
 # -- the report -------------------------------------------------------------------------------------------------------
 
 
-def conversion(host: RunHost) -> dict[str, Any]:
+def conversion(host: RunHost) -> ConversionResult:
     """What the conversion of a copy has shown on the host of the database; empty without one."""
-    database = host["slurm_database"]
-    return (host.of(database).get("__slurmdbd_conversion") or {}) if database else {}
+    return registered.SLURMDBD_CONVERSION.seen(host.of(host["slurm_database"] or host.name))
 
 
 def report(host: RunHost) -> str:
     """What the upgrade will do."""
-    target, release = host["__slurm_upgrade_plan"]["to"], host["__slurm_upgrade_plan"]["release"]
+    plan = registered.SLURM_UPGRADE_PLAN.of(host)
+    target, absent = plan["to"], plan["absent"]
     lines = ["Check mode: the next run would upgrade."] if host.check_mode else []
     lines.append(f"The packages are on the hosts, and slurmctld {target} starts with the configuration.")
-    if host.members("slurm_upgrades_database") and host["__slurm_upgrade_plan"]["converts"]:
+    if host.members("slurm_upgrades_database") and plan["converts"]:
         result = conversion(host)
         lines.append(
             f"A copy of the database ({result['size']} MiB) was converted; the conversion will take about "
             f"{max(int(result.get('seconds', 0)), 1)} s. Until slurmdbd {target} opens its port, every failure "
             "restores the previous release."
         )
-    if absent := host["__slurm_upgrade_plan"]["absent"]:
+    if absent:
         lines.append(
             f"{fold(absent)} was not reached, and its slurmctld does not start with the previous release: run "
             "gpucluster.slurm.upgrade again when the host is back."
         )
     if host["slurm_plugstack"] and changes_release(host):
         plugins = ", ".join(entry["plugin"] for entry in host["slurm_plugstack"])
-        lines.append(f"SPANK plugins of slurm_plugstack must be installed for Slurm {release}: {plugins}")
+        lines.append(f"SPANK plugins of slurm_plugstack must be installed for Slurm {plan['release']}: {plugins}")
     return " ".join(lines)
 
 
 def result(host: RunHost) -> dict[str, Any]:
     """The statistics of the run."""
-    found = host["__slurm_upgrade_plan"]
+    found = registered.SLURM_UPGRADE_PLAN.of(host)
     return {
         "from": found["from"],
         "to": found["to"],

@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...accounting.policy import closed_users, entities_of
 from ...jobs import validation
 from ...jobs.batch import ACCEPTED
 from ...language.hostlist import expand, fold
 from ..host import updates
+from ..known import registered
 from ..known.run_host import RunHost
 from ..known.whole_cluster import profile
 from ..run.preflight import policy_values
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import EndedJob
 
 DOCTOR = "The playbook gpucluster.slurm.doctor finds the causes of faults of nodes."
 
@@ -99,16 +103,16 @@ def failure(host: RunHost) -> str:
     """Which jobs have not ended as expected, or have no record in accounting, and what to do; empty if all is well."""
     found = result(host)
     if found["ok"]:
-        recorded = host["__validate_run"].get("accounting") or not host["slurm_database"]
+        recorded = registered.VALIDATE_RUN.of(host).get("accounting") or not host["slurm_database"]
         return "" if recorded else NO_RECORDS
     names = ", ".join(job["name"] for job in found["jobs"] if not job["ok"])
     text = f"These jobs did not end as expected: {names}. The table above and {host['validate_report_dir']} say why."
     return " ".join([text, *found["remedies"], DOCTOR] if found["remedies"] else [text])
 
 
-def _finished(host: RunHost) -> list[dict[str, Any]]:
+def _finished(host: RunHost) -> list[EndedJob]:
     """The results of the jobs. A task that was skipped, or in check mode, has none."""
-    return list(host["__validate_run"].get("jobs") or [])
+    return registered.VALIDATE_RUN.of(host).get("jobs") or []
 
 
 # -- warm up ----------------------------------------------------------------------------------------------------------

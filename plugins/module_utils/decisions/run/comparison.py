@@ -19,7 +19,7 @@ from ...language.hostlist import expand, fold
 from ...people.directory import directory_hosts
 from ..daemons import slurmctld, slurmd
 from ..host import access, munge, slurm_health
-from ..known import hardware, image, platform, secret_sources
+from ..known import hardware, image, platform, registered, secret_sources
 from ..known.host_paths import KEPT_CONF
 from ..known.run_host import RunHost
 from ..known.whole_cluster import serving_controller, state_directory
@@ -72,7 +72,7 @@ def compare(host: RunHost) -> HostComparison:
         or unreached_controller(host, answers)
         or serving_releases(host, order)
     )
-    stop = stop or ("" if host.get("__slurm_rotates") else munge.switch_objection(host))
+    stop = stop or ("" if registered.SLURM_ROTATES.get(host) else munge.switch_objection(host))
     refused = refusals(host, answers, order)
     suitable = {name: answer for name, answer in answers.items() if name not in refused}
     directory = differing_directory_answers(host, suitable)
@@ -129,7 +129,7 @@ def left_out(host: RunHost) -> list[str]:
 
 def _lack(host: RunHost, name: str) -> tuple[str, str]:
     """Whether a host was away or has failed to say its facts, and why."""
-    result = host.of(name).get("__slurm_facts") or {}
+    result = registered.SLURM_FACTS.seen(host.of(name))
     reason = short(str(result.get("msg") or "").strip().partition("\n")[0], 200)
     return SILENT if result.get("failed") and not result.get("unreachable") else AWAY, reason
 
@@ -157,12 +157,9 @@ def stop_lines(host: RunHost, found: Mapping[str, HostFact]) -> list[str]:
 
 def stop_lines_of_play(host: RunHost) -> list[str]:
     """The same in playbooks without the tasks of role base, for the hosts of the play that were reached."""
-    found = {}
-    for name in host.play_hosts:
-        facts = (host.of(name).get("__slurm_cluster_facts") or {}).get("ansible_facts") or {}
-        if "slurm_host" in facts:
-            found[name] = facts["slurm_host"]
-    return stop_lines(host, found)
+    answers = registered.SLURM_CLUSTER_FACTS.by_host(host, host.play_hosts)
+    facts = {name: answer.get("ansible_facts") or {} for name, answer in answers.items()}
+    return stop_lines(host, {name: of["slurm_host"] for name, of in facts.items() if "slurm_host" in of})
 
 
 def objections_of_role(host: RunHost) -> list[str]:
@@ -213,10 +210,10 @@ def releases(host: RunHost, answers: Mapping[str, HostAnswer]) -> dict[str, Any]
     A controller outside of this run counts if it was asked. A run of upgrade.yml brings the hosts to another release,
     so there is nothing to compare.
     """
-    if host.get("__slurm_upgrades"):
+    if registered.SLURM_UPGRADES.get(host):
         return release_order({}, host["slurm_controllers"], host["slurm_database"])
     found = {name: fact["slurm"] for name, fact in facts_by_host(answers).items()}
-    asked = (host.get("__base_controller") or {}).get("ansible_facts")
+    asked = registered.BASE_CONTROLLER.seen(host).get("ansible_facts")
     if asked:
         found[serving_controller(host)] = asked["slurm_host"]["slurm"]
     return release_order(
@@ -224,7 +221,7 @@ def releases(host: RunHost, answers: Mapping[str, HostAnswer]) -> dict[str, Any]
         host["slurm_controllers"],
         host["slurm_database"],
         files_version(host["slurm_packages"]),
-        host.get("__base_known_release") or {},
+        registered.BASE_KNOWN_RELEASE.seen(host),
     )
 
 
@@ -239,7 +236,7 @@ def serving_releases(host: RunHost, order: Mapping[str, Any]) -> str:
     apt's lists may be old: it downloads them before a host is refused.
     """
     errors = order["serving_errors"]
-    if not errors or not host.get("__base_asked_again"):
+    if not errors or not registered.BASE_ASKED_AGAIN.get(host):
         return ""
     return f"Nothing was changed. {'; '.join(f'{name}: {error}' for name, error in errors.items())}"
 
@@ -256,7 +253,7 @@ def needs_node_lines(host: RunHost) -> bool:
 
 def open_questions(host: RunHost, order: Mapping[str, Any]) -> list[str]:
     """What has to be asked before the hosts can be judged."""
-    if host.get("__base_asked_again") or image.builds(host):
+    if registered.BASE_ASKED_AGAIN.get(host) or image.builds(host):
         return []
     questions = ["nodes"] if needs_node_lines(host) else []
     questions += ["controller"] if order["unasked"] else []
@@ -285,7 +282,7 @@ def refusals(host: RunHost, answers: Mapping[str, HostAnswer], order: Mapping[st
 
 def known_nodes(host: RunHost) -> set[str] | None:
     """The nodes of the configuration in force; None if it was not asked."""
-    lines = (host.get("__base_node_lines") or {}).get("stdout_lines")
+    lines = registered.BASE_NODE_LINES.seen(host).get("stdout_lines")
     if lines is None or not needs_node_lines(host):
         return None
     names = (NODE_LINE.match(line) for line in lines)

@@ -11,7 +11,7 @@ from typing import Any
 from ...facts import state_version
 from ..daemons import host_packages
 from ..host import kernel, unattended_changes
-from ..known import host_directories
+from ..known import host_directories, registered
 from ..known.packages import Installation, installation
 from ..known.run_host import RunHost
 from ..known.unchanged_hosts import digest
@@ -150,5 +150,5 @@ def preparation(host: RunHost) -> Preparation:
 
 def held_versions(host: RunHost) -> list[str]:
     """The versions of the packages that this run has set on hold."""
-    installed = [host.of(name).get("__slurm_installed") or {} for name in host.play_hosts]
+    installed = registered.SLURM_INSTALLED.by_host(host, host.play_hosts).values()
     return list(dict.fromkeys(version for entry in installed for version in (entry.get("held") or {}).values()))

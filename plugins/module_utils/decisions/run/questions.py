@@ -12,7 +12,7 @@ from ...cluster.programs import programs
 from ...controller.succession import SERIAL
 from ..daemons import host_packages
 from ..host import access, kernel, munge, unattended_changes
-from ..known import host_directories, image
+from ..known import host_directories, image, registered
 from ..known.host_paths import (
     APPTAINER_SOURCE,
     CONF_DIR,
@@ -137,7 +137,7 @@ def known_packages(host: RunHost) -> list[str]:
 def candidates(host: RunHost) -> list[str]:
     """Packages of which the run has to know the version that apt offers."""
     names = ["apptainer"] if "apptainer" in host["slurm_containers"] else []
-    return names + ([source(host).version] if host.get("__slurm_upgrades") else [])
+    return names + ([source(host).version] if registered.SLURM_UPGRADES.get(host) else [])
 
 
 def files(host: RunHost) -> list[str]:
@@ -146,8 +146,8 @@ def files(host: RunHost) -> list[str]:
     paths += NVIDIA_FILES if host.within("slurm_compute") else []
     paths += [PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE] if "pyxis" in host["slurm_containers"] else []
     paths += [KEPT_CONF, KEPT_LIST, KEPT_SLURMD, SERIAL, state_mark(host)] if is_controller(host) else []
-    paths += [munge.KEY] if is_controller(host) or host.get("__slurm_rotates") else []
-    rotates = host.get("__slurm_rotates") and host.name == host["slurm_database"]
+    paths += [munge.KEY] if is_controller(host) or registered.SLURM_ROTATES.get(host) else []
+    rotates = registered.SLURM_ROTATES.get(host) and host.name == host["slurm_database"]
     paths += [f"{CONF_DIR}/slurmdbd.conf"] if rotates else []
     paths += [UPGRADE_MARK] if is_controller(host) or host.name == host["slurm_database"] else []
     paths += [SLURMD_SETTINGS, f"{CONF_DIR}/slurm.conf"] if host.within("slurm_compute") else []

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from ...cluster.control_files import archive
-from ..known import secret_sources
+from ..known import registered, secret_sources
+from ..known.daemon_records import ServiceOptions
 from ..known.host_paths import LIB_DIR
-from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library
 from ..known.run_host import RunHost
 from ..known.whole_cluster import is_controller, source, state_directory
@@ -24,14 +23,6 @@ ENVIRONMENT = f"{DIRECTORY}/environment"
 
 KEPT = {"daily": 7, "weekly": 5, "monthly": 12}
 """The numbers of backups that a site keeps by default."""
-
-
-@dataclass(frozen=True)
-class BackupService:
-    """Options of slurm_service for the timer of the backup."""
-
-    files: list[dict[str, Any]]
-    absent: list[str]
 
 
 def hosts_of_age(run: RunHost) -> list[str] | str:
@@ -49,15 +40,10 @@ def hosts_of_age(run: RunHost) -> list[str] | str:
     return list(dict.fromkeys([*run.members("slurm_database"), *controllers]))
 
 
-def packages(_host: RunHost) -> list[str]:
-    """The packages that the host needs."""
-    return list(DISTRIBUTION_PACKAGES["backup"])
-
-
-def service(host: RunHost) -> BackupService:
+def service(host: RunHost) -> ServiceOptions:
     """How the host makes its backups."""
     files = [*settings_files(host), *(control_files(host) if is_controller(host) else [])]
-    return BackupService(files, [] if _environment(host) else [ENVIRONMENT])
+    return ServiceOptions(files, absent=[] if _environment(host) else [ENVIRONMENT])
 
 
 def settings_files(host: RunHost) -> list[dict[str, Any]]:
@@ -131,7 +117,7 @@ def known_password(host: RunHost) -> str:
     A control host without the key, such as another administrator's, gets it from there.
     """
     for name in host.play_hosts:
-        content = (host.of(name).get("__backup_present") or {}).get("content")
+        content = registered.BACKUP_PRESENT.seen(host.of(name)).get("content")
         if content is not None:
             return base64.b64decode(content).decode().strip()
     return ""
@@ -177,9 +163,9 @@ def results(host: RunHost) -> list[dict[str, Any]]:
     """What `slurm-backup run` and `slurm-backup verify` said on the hosts of this play."""
     found = []
     for name in host.play_hosts:
-        saved = (host.of(name).get("__backup_run") or {}).get("stdout")
+        saved = registered.BACKUP_RUN.seen(host.of(name)).get("stdout")
         if saved is not None:
-            verified = (host.of(name).get("__backup_verified") or {}).get("stdout", '{"verified": []}')
+            verified = registered.BACKUP_VERIFIED.seen(host.of(name)).get("stdout", '{"verified": []}')
             found.append({**json.loads(saved), **json.loads(verified)})
     return found
 

@@ -22,7 +22,6 @@ from ...formats.package_names import INSTALLED
 from ...language.hostlist import expand
 from ..known import image
 from ..known.packages import MANAGED
-from ..known.platform import has_package
 from ..known.platform_tables import DISTRIBUTION_PACKAGES, NEWEST, RELEASES, SOURCES
 from ..known.program_files import library
 from ..known.run_host import RunHost
@@ -96,16 +95,6 @@ TIMERS: Mapping[str, Timer] = {
     ),
     LINES_TIMER: Timer("slurm-gpu-hours", "Lines about the GPUs of jobs", "*:*:30", 0, 300, "lines"),
 }
-
-
-@dataclass(frozen=True)
-class MetricsService:
-    """Options of slurm_service."""
-
-    files: list[dict[str, Any]]
-    reload: list[str]
-    proof: dict[str, Any] | None
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -218,11 +207,6 @@ def package_records(host: RunHost) -> list[dict[str, str]]:
     """A file for each package that this run installs for the key, so that its removal removes them again."""
     missing = [name for name in packages(host) if name not in host.facts["packages"]]
     return [{"path": f"{INSTALLED}/{name}", "content": MARK} for name in missing if name in all_packages()]
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks a package of the distribution, so that check mode has nothing to compare."""
-    return not has_package(host, *(name for name in packages(host) if name in all_packages()))
 
 
 # -- the services of every host ---------------------------------------------------------------------------------------

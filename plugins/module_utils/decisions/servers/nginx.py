@@ -124,12 +124,12 @@ def server(host: RunHost, listen: str, directory: str, tls: bool, body_timeout: 
     )
 
 
-def listening(host: RunHost, role: str) -> str:
-    """Where nginx listens (its parameter `listen`).
+def listening(host: RunHost, role: str, name: str = "") -> str:
+    """Where nginx listens (its parameter `listen`); name: of the host in the cluster file, if it has another one.
 
     The kernel may have no IPv6, and nginx would end with an error if its configuration listened there.
     """
-    addresses = host_addresses(host["slurm_addresses"], [host.name])
+    addresses = host_addresses(host["slurm_addresses"], [name or host.name])
     with_ipv6 = any(":" in entry["address"] for entry in addresses)
     port = host.option(role, f"{role}_port")
     return f"[::]:{port} ipv6only=off" if with_ipv6 else str(port)

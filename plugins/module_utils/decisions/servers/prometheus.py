@@ -14,7 +14,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from ...configuration.ports import ALERTMANAGER, NODE_EXPORTER, PROMETHEUS
 from ...formats.package_names import INSTALLED
 from ...host.program_library import LIBRARY
 from ..known import secret_sources
-from ..known.daemon_records import options_digest
+from ..known.daemon_records import CleanupOptions, ServiceOptions, options_digest
 from ..known.packages import MANAGED
 from ..known.platform import configured_plugins
 from ..known.run_host import RunHost
@@ -40,7 +39,6 @@ from .exporters import (
     UNITS,
     WRITTEN,
     MeasuredCluster,
-    MetricsService,
     Timer,
     address,
     all_packages,
@@ -110,7 +108,7 @@ def server_names(cluster: MeasuredCluster) -> list[str]:
     return [ALERTS, *([TOKEN_TIMER] if cluster.source == "pages with tokens" else []), SERVER]
 
 
-def service(host: RunHost, service: str) -> MetricsService:
+def service(host: RunHost, service: str) -> ServiceOptions:
     """How one of the services runs on this host. A timer is proved by what it starts.
 
     The lines of jobs need Prometheus, which may start later on another host.
@@ -126,9 +124,10 @@ def service(host: RunHost, service: str) -> MetricsService:
     proof = {"command": ["systemctl", "start", f"{timer}.service"]} if proved else None
     if service in names(cluster, host.name):
         wanted = digests(cluster, [host.name])[host.name]
-        return MetricsService(service_files(host, cluster, service), [], proof, wanted)
+        return ServiceOptions(service_files(host, cluster, service), wanted, proof=proof)
     reload = [] if service in TIMERS else ["systemctl", "reload", service]
-    return MetricsService(server_files(host, cluster, service), reload, proof, server_digest(host, cluster))
+    digest = server_digest(host, cluster)
+    return ServiceOptions(server_files(host, cluster, service), digest, reload=reload, proof=proof)
 
 
 def server_files(host: RunHost, cluster: MeasuredCluster, service: str) -> list[dict[str, Any]]:
@@ -323,20 +322,6 @@ def asked_files(_host: RunHost) -> list[str]:
 # -- what a host loses ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Removal:
-    """Options of slurm_host_cleanup, and the services that the site has had before."""
-
-    services: list[str]
-    packages: list[str]
-    secrets: list[str]
-    files: list[str]
-    directories: list[str]
-    empty_directories: list[str]
-    kept: dict[str, str]
-    """The settings of services whose packages the site has installed: they go on without these."""
-
-
 def lost_of(host: RunHost, cluster: MeasuredCluster | None) -> list[str]:
     """The files on the host by which it has something of the key that it does not need any more.
 
@@ -361,7 +346,7 @@ def loses_something(host: RunHost) -> bool:
     return bool(lost_of(host, measured_or_none(host)))
 
 
-def removal(host: RunHost) -> Removal:
+def removal(host: RunHost) -> CleanupOptions:
     """What the host loses."""
     cluster = measured_or_none(host)
     lost, wanted = lost_of(host, cluster), _names(cluster, host.name)
@@ -375,7 +360,7 @@ def removal(host: RunHost) -> Removal:
     written = [path for name in timers for path in WRITTEN.get(name, ())]
     if not slurmctld_metrics.has_key(host) and not is_controller(host):
         secrets.append(slurmctld_metrics.HTTP_KEY)
-    return Removal(
+    return CleanupOptions(
         services=timers,
         packages=ended,
         secrets=[*secrets, *written, *([] if wanted else [SETTINGS])],

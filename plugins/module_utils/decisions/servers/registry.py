@@ -8,11 +8,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 
-from ...cluster.render import host_addresses
 from ...formats.written import written
 from ..known.host_paths import SCRIPTS_DIR
-from ..known.platform import has_package
-from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost
@@ -71,16 +68,6 @@ def authority_file(host: RunHost) -> File:
     return {"path": TRUSTED, "content": public_content(host, "registry_ca", host["registry_ca"], "certificate")}
 
 
-def packages(_host: RunHost) -> list[str]:
-    """The packages of the registry."""
-    return list(DISTRIBUTION_PACKAGES["registry"])
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks the registry, so that check mode has nothing to compare."""
-    return not has_package(host, "docker-registry")
-
-
 def files(host: RunHost) -> list[File]:
     """The configuration of docker-registry."""
     account = {name: host.option("registry", f"registry_upstream_{name}") for name in ("username", "password")}
@@ -104,7 +91,9 @@ def front_files(host: RunHost) -> list[File]:
         formats=", ".join(FORMATS),
         registry=prefix(host),
         # A client compresses a layer while it sends it.
-        server=nginx.server(host, listening(host), CONF_DIR, tls, body_timeout="60s"),
+        server=nginx.server(
+            host, nginx.listening(host, "registry", host["registry_name"]), CONF_DIR, tls, body_timeout="60s"
+        ),
         socket=SOCKET,
     )
     return [{"path": FRONT_CONF, "content": text}, *(nginx.tls_files(host, "registry", CONF_DIR) if tls else [])]
@@ -123,16 +112,6 @@ def auth_files(host: RunHost) -> list[File]:
     )
     modules = library(CHECK, {PROGRAM: "programs.registry_auth"})
     return [*modules, {"path": f"/etc/systemd/system/{CHECK}.service", "content": unit}]
-
-
-def listening(host: RunHost) -> str:
-    """Where nginx listens (its parameter `listen`).
-
-    The kernel may have no IPv6, and nginx would end with an error if its configuration listened there.
-    """
-    addresses = host_addresses(host["slurm_addresses"], [host["registry_name"]])
-    with_ipv6 = any(":" in entry["address"] for entry in addresses)
-    return f"[::]:{host['registry_port']} ipv6only=off" if with_ipv6 else str(host["registry_port"])
 
 
 def cleaning_files(host: RunHost) -> list[File]:

@@ -18,9 +18,8 @@ from ...cluster.render import host_addresses
 from ...cluster.schema import ip_version
 from ...configuration.ports import PROMETHEUS
 from ...doctor.causes import reason_table
+from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
-from ..known.platform import has_package
-from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
 from ..known.whole_cluster import profile
@@ -50,6 +49,14 @@ MINUTES = 5
 _ENTRY = re.compile(r"([^\s:#][^\s:]*):(\S+)")
 _HASH = re.compile(r"\$(?:apr1|1|5|6|2[aby]|y)\$\S+|\{S?SHA\}\S+")
 """Hashes of passwords that nginx checks (`ngx_crypt`, crypt(3)). It takes {PLAIN} as well."""
+
+
+DIRECTORIES = [
+    {"path": STATE, "owner": "root", "mode": "0700"},
+    {"path": PAGES, "owner": "root", "mode": "0755"},
+    {"path": f"{PAGES}/admin", "owner": "root", "mode": "0755"},
+]
+"""The directories of the program. nginx, which is not root, enters that of the pages."""
 
 
 def is_served(host: RunHost) -> bool:
@@ -144,25 +151,6 @@ def password_lines(host: RunHost) -> dict[int, str]:
 
 
 # -- the program and its timer ----------------------------------------------------------------------------------------
-
-
-def packages(_host: RunHost) -> list[str]:
-    """The packages of the role."""
-    return list(DISTRIBUTION_PACKAGES[ROLE])
-
-
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks nginx or Jinja2, so that check mode has nothing to compare."""
-    return not has_package(host, *packages(host))
-
-
-def directories(_host: RunHost) -> list[dict[str, str]]:
-    """The directories of the program. nginx, which is not root, enters that of the pages."""
-    return [
-        {"path": STATE, "owner": "root", "mode": "0700"},
-        {"path": PAGES, "owner": "root", "mode": "0755"},
-        {"path": f"{PAGES}/admin", "owner": "root", "mode": "0755"},
-    ]
 
 
 def files(host: RunHost) -> list[File]:
@@ -274,17 +262,6 @@ def _encoded(lines: Any) -> str:
 # -- what a host loses ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PageRemoval:
-    """Options of slurm_host_cleanup."""
-
-    services: list[str]
-    packages: list[str]
-    secrets: list[str]
-    files: list[str]
-    directories: list[str]
-
-
 def asked_files(_host: RunHost) -> list[str]:
     """Files by which a run sees what a host has of the key, also without it."""
     return [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}", f"{OLD_PROGRAM}/__main__.py"]
@@ -305,9 +282,9 @@ def needs_report(host: RunHost) -> bool:
     return is_served(host) or loses_something(host)
 
 
-def removal(host: RunHost) -> PageRemoval:
+def removal(host: RunHost) -> CleanupOptions:
     """What the host loses."""
-    return PageRemoval(
+    return CleanupOptions(
         services=[TIMER],
         packages=[] if nginx.stays(host) else ["nginx"],
         secrets=[SETTINGS, *nginx.useless_records(host)],

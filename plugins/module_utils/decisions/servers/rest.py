@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ...formats.package_names import INSTALLED
 from ..known import secret_sources
+from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import CONF_DIR, SCRIPTS_DIR
 from ..known.packages import MANAGED
-from ..known.platform import configured_plugins, has_package
+from ..known.platform import configured_plugins
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
@@ -33,6 +33,10 @@ DIRECTORY = "/etc/gpucluster-slurm/rest"
 """The certificate."""
 
 FRONT_CONF = "/etc/nginx/conf.d/gpucluster-rest.conf"
+
+
+DAEMON_READS = ["/usr/sbin/slurmrestd", f"{CONF_DIR}/slurm.conf", "/run/slurm/conf/slurm.conf"]
+"""Files that slurmrestd reads at its start: upgrade.yml changes the program, and sackd fetches slurm.conf."""
 
 
 def is_served(host: RunHost) -> bool:
@@ -104,11 +108,6 @@ def package_records(host: RunHost) -> list[dict[str, str]]:
     return [{"path": f"{INSTALLED}/{name}", "content": f"{MANAGED} Removed with the key rest.\n"} for name in new]
 
 
-def lacks_package(host: RunHost) -> bool:
-    """Whether the host lacks slurmrestd or nginx, so that check mode has nothing to compare."""
-    return not has_package(host, *source(host).packages[ROLE], *packages(host))
-
-
 # -- slurmrestd, the check, nginx -------------------------------------------------------------------------------------
 
 
@@ -117,19 +116,14 @@ def daemon_files(host: RunHost) -> list[File]:
     return [{"path": f"{UNITS}/slurmrestd.service", "content": host.text(ROLE, "slurmrestd.service.j2")}]
 
 
-def daemon_reads(_host: RunHost) -> list[str]:
-    """Files that slurmrestd reads at its start: upgrade.yml changes the program, and sackd fetches slurm.conf."""
-    return ["/usr/sbin/slurmrestd", f"{CONF_DIR}/slurm.conf", "/run/slurm/conf/slurm.conf"]
-
-
 def check_files(host: RunHost) -> list[File]:
     """The program that checks tokens, its unit and the key.
 
     Raises:
         ValueError: the control host has no key: the controllers of this run make it. Check mode makes none.
     """
-    if jwt_keys.is_missing(host, jwt_keys.COMMANDS) and not host.check_mode:
-        path = jwt_keys.control_path(host, jwt_keys.COMMANDS)
+    if not secret_sources.is_known(host, jwt_keys.COMMANDS) and not host.check_mode:
+        path = secret_sources.path(host, jwt_keys.COMMANDS)
         raise ValueError(f"slurm_rest: {path} is missing; run site.yml without --limit")
     unit = host.text(ROLE, "check.service.j2", program=PROGRAM, key=KEY, slurm_user=slurm_user(host))
     return [
@@ -153,23 +147,7 @@ def front_files(host: RunHost) -> list[File]:
     return [*(nginx.tls_files(host, ROLE, DIRECTORY) if tls else []), {"path": FRONT_CONF, "content": text}]
 
 
-def absent_front_files(_host: RunHost) -> list[str]:
-    """Files that nginx does not need: its welcome page."""
-    return [nginx.WELCOME]
-
-
 # -- what a host loses ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RestRemoval:
-    """Options of slurm_host_cleanup."""
-
-    services: list[str]
-    packages: list[str]
-    secrets: list[str]
-    files: list[str]
-    directories: list[str]
 
 
 def own_files() -> list[str]:
@@ -193,11 +171,11 @@ def needs_rest(host: RunHost) -> bool:
     return is_served(host) or loses_something(host)
 
 
-def removal(host: RunHost) -> RestRemoval:
+def removal(host: RunHost) -> CleanupOptions:
     """What a host without slurmrestd loses. Daemons that check tokens keep key and plugin."""
     needed = [*packages(host), *exporters.packages(host), *configured_plugins(host)]
     names = [name for name in all_packages(host) if name not in needed]
-    return RestRemoval(
+    return CleanupOptions(
         services=["slurmrestd", CHECK],
         packages=[*names, *([] if nginx.stays(host) else ["nginx"])],
         secrets=[*([] if has_key(host) else [KEY]), *nginx.useless_records(host)],

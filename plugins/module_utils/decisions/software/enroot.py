@@ -12,6 +12,7 @@ from typing import Any
 
 from ...formats.characters import one_line
 from ...language.spelling import nearest
+from ..known import registered
 from ..known.host_paths import ENROOT_EPILOG, ENROOT_PROLOG, SCRIPTS_DIR
 from ..known.run_host import RunHost
 from ..known.shipped_files import plain_file, program, role_file
@@ -109,7 +110,7 @@ def parent_mode(host: RunHost) -> str:
 def parent_directories(host: RunHost) -> list[dict[str, str]]:
     """The parents for slurm_files: those that exist with the right mode keep their owner and mode."""
     mode = parent_mode(host)
-    states = host["__enroot_facts"]["ansible_facts"]["slurm_host"]["paths"]
+    states = registered.ENROOT_FACTS.of(host)["ansible_facts"]["slurm_host"]["paths"]
     there = [path for path, state in states.items() if state.endswith((f" {mode}", " 1777"))]
     new = [{"path": path, "owner": "root", "mode": mode} for path in parents(host) if path not in there]
     return new + [{"path": path, "owner": ""} for path in there]

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...configuration.spank import plugstack_lines
 from ...jobs.validation import container_jobs
+from ..known import registered
 from ..known.host_paths import JOB_DIR, PYXIS_DIR, PYXIS_PLUGIN
 from ..known.packages import MANAGED
 from ..known.platform import platform, slurm_release
 from ..known.run_host import RunHost
 from ..known.shipped_files import plain_file
 from ..known.whole_cluster import profile, serving_controller
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import Command
 
 OPTION = "--container-image"
 """The option of srun that the plugin adds."""
@@ -28,6 +32,10 @@ OF_PYXIS = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY")
 
 
 # -- the package -----------------------------------------------------------------------------------------------------
+
+
+ANY_LINE = rf"^(optional|required) {re.escape(PYXIS_PLUGIN)}( .*)?$"
+"""A regular expression for any line of the plugin in plugstack.conf."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +74,6 @@ def package_objections(host: RunHost) -> list[str]:
     ]
 
 
-def plugin_path(_host: RunHost) -> str:
-    """The path of the plugin in plugstack.conf, which is the same for all hosts."""
-    return PYXIS_PLUGIN
-
-
 # -- the line of plugstack.conf --------------------------------------------------------------------------------------
 
 
@@ -91,15 +94,10 @@ def line(host: RunHost) -> str:
     return plugstack_lines([{"plugin": PYXIS_PLUGIN, "arguments": plugin_arguments(host), "required": required}])
 
 
-def any_line(_host: RunHost) -> str:
-    """A regular expression for any line of the plugin in plugstack.conf."""
-    return rf"^(optional|required) {re.escape(PYXIS_PLUGIN)}( .*)?$"
-
-
 def conf_with_line(host: RunHost, in_force: str) -> str:
     """plugstack.conf as it was read, with this line of the plugin instead of the present one."""
-    text = base64.b64decode(host["__pyxis_conf"]["content"]).decode()
-    return re.sub(any_line(host), in_force, text, flags=re.MULTILINE)
+    text = base64.b64decode(registered.PYXIS_CONF.of(host)["content"]).decode()
+    return re.sub(ANY_LINE, in_force, text, flags=re.MULTILINE)
 
 
 def conf_copies(host: RunHost) -> list[str]:
@@ -117,24 +115,19 @@ def replaces_plugin(host: RunHost) -> bool:
     A host without a plugin has no jobs yet.
     """
     hosts = [host.of(name) for name in host.play_hosts]
-    packaged = {other["__slurm_packages_run"]["plugins"][0]["sha256"] for other in hosts}
+    packaged = {registered.SLURM_PACKAGES_RUN.of(other)["plugins"][0]["sha256"] for other in hosts}
     found = {other.facts["files"][PYXIS_PLUGIN] for other in hosts if PYXIS_PLUGIN in other.facts["files"]}
     return not found <= packaged
 
 
-def makes_optional(host: RunHost) -> bool:
-    """Whether the line becomes optional until a container has run with another plugin.
+def optional_line(host: RunHost) -> str:
+    """The previous line as it is until a container has run with another plugin; empty if it stays as it is.
 
     slurmd does not start with a required plugin that fails, and a batch job there drains its node.
     """
-    required = host["__pyxis_record"]["former_line"].startswith("required")
-    return not host.check_mode and required and replaces_plugin(host)
-
-
-def optional_line(host: RunHost) -> str:
-    """The previous line, optional instead of required."""
-    previous: str = host["__pyxis_record"]["former_line"]
-    return re.sub("^required", "optional", previous)
+    previous = registered.PYXIS_RECORD.of(host)["former_line"]
+    makes_optional = not host.check_mode and previous.startswith("required") and replaces_plugin(host)
+    return re.sub("^required", "optional", previous) if makes_optional else ""
 
 
 # -- the check -------------------------------------------------------------------------------------------------------
@@ -142,8 +135,9 @@ def optional_line(host: RunHost) -> str:
 
 def needs_check(host: RunHost) -> bool:
     """Whether a container has to run, because a host of the play has another plugin, or plugstack.conf another line."""
-    results = [host.get("__pyxis_record"), *(host.of(name).get("__pyxis_plugin") for name in host.play_hosts)]
-    return not host.check_mode and any(bool((result or {}).get("unproven")) for result in results)
+    plugins = registered.PYXIS_PLUGIN.by_host(host, host.play_hosts).values()
+    results = [registered.PYXIS_RECORD.seen(host), *plugins]
+    return not host.check_mode and any(result.get("unproven") for result in results)
 
 
 def has_options(host: RunHost) -> bool:
@@ -151,7 +145,7 @@ def has_options(host: RunHost) -> bool:
 
     Where another plugin is to be checked, it may lack them: then the role restores the previous one and fails.
     """
-    return OPTION in host["__pyxis_help"]["stdout"] or needs_check(host)
+    return OPTION in registered.PYXIS_HELP.of(host)["stdout"] or needs_check(host)
 
 
 @dataclass(frozen=True)
@@ -220,25 +214,23 @@ def unverified_message(host: RunHost, waiting: str, proven: bool) -> str:
     return f"pyxis is not verified: {waiting}. The next run tries again."
 
 
-def check_jobs(host: RunHost) -> list[dict[str, Any]]:
+def check_jobs(host: RunHost) -> Sequence[Mapping[str, Any]]:
     """The jobs of the check; one that has not run if there is none."""
-    run = host.get("__pyxis_run") or {}
+    run = registered.PYXIS_RUN.seen(host)
     message = run.get("msg", "has not run")
     return run.get("jobs") or [{"name": "pyxis", "state": "", "ok": False, "nodes": "", "message": message}]
 
 
-def failed_job(host: RunHost) -> dict[str, Any]:
+def failed_job(host: RunHost) -> Mapping[str, Any]:
     """The first job that has failed, or else the first one."""
     jobs = check_jobs(host)
     return next((job for job in jobs if job["state"] in OF_PYXIS), jobs[0])
 
 
-def answers_of_srun(host: RunHost) -> Iterator[dict[str, Any]]:
+def answers_of_srun(host: RunHost) -> list[Command]:
     """What `srun --help` has said on each host of the play that was asked."""
-    for name in host.play_hosts:
-        answer = host.of(name).get("__pyxis_help") or {}
-        if "stdout" in answer:
-            yield answer
+    answers = registered.PYXIS_HELP.by_host(host, host.play_hosts).values()
+    return [answer for answer in answers if "stdout" in answer]
 
 
 def lacks_options(host: RunHost) -> bool:
@@ -254,8 +246,8 @@ def failure(host: RunHost) -> str:
     else:
         job = failed_job(host)
         reason = f"The job {job['name']} {job['message']}"
-    said = (host.get("__pyxis_output") or {}).get("stdout", "")
-    if host["__pyxis_restored"]["unproven"]:
+    said = registered.PYXIS_OUTPUT.seen(host).get("stdout", "")
+    if registered.PYXIS_RESTORED.of(host)["unproven"]:
         return (
             "pyxis: no container has run after the change. The new plugin stays, since the previous one is for another "
             f"release of Slurm. {reason} {said}"

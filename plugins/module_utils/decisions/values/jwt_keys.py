@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from ..known import secret_sources
+from ..known import registered, secret_sources
 from ..known.run_host import RunHost
 from ..known.whole_cluster import slurm_user
 
@@ -20,19 +20,9 @@ PAGES = secret_sources.PAGES
 COMMANDS = secret_sources.COMMANDS
 
 
-def control_path(host: RunHost, key: str) -> str:
-    """The file on the control host that has a key, without a command for secrets."""
-    return secret_sources.path(host, key)
-
-
-def is_missing(host: RunHost, key: str) -> bool:
-    """Whether a task has to write the key on the control host."""
-    return not secret_sources.is_known(host, key)
-
-
 def wanted_files(host: RunHost, key: str) -> list[dict[str, Any]]:
     """The key on the hosts, for slurm_files; nothing in check mode, while no run has made the key."""
-    return [] if is_missing(host, key) else [file(host, key, slurm_user(host))]
+    return [file(host, key, slurm_user(host))] if secret_sources.is_known(host, key) else []
 
 
 def host_path(key: str) -> str:
@@ -51,5 +41,5 @@ def known(host: RunHost) -> str:
 
     A control host without the key, such as another administrator's, gets it from there.
     """
-    found = [(host.of(name).get("__slurm_token_key_present") or {}).get("content") for name in host.play_hosts]
+    found = [registered.SLURM_TOKEN_KEY_PRESENT.seen(host.of(name)).get("content") for name in host.play_hosts]
     return next((content for content in found if content is not None), "")

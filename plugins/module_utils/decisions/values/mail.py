@@ -9,7 +9,7 @@ import base64
 import re
 from typing import Any
 
-from ..known import secret_sources
+from ..known import registered, secret_sources
 from ..known.host_paths import KEPT_CONF, MAIL_PROGRAM
 from ..known.program_files import library
 from ..known.run_host import RunHost
@@ -79,6 +79,6 @@ def warnings(host: RunHost) -> list[str]:
     """Said by the run that installs the controller, or that leaves Slurm without mail."""
     if not serves(host) or host["slurm_mail"] or "MailProg" in host["slurm_conf"]:
         return []
-    plan = (host.get("__slurmctld_config") or {}).get("plan") or []
+    plan = registered.SLURMCTLD_CONFIG.seen(host).get("plan") or []
     changed = any(line["what"] == "slurm.conf MailProg" for line in plan)
     return [NO_MAIL] if changed or KEPT_CONF not in host.facts["files"] else []

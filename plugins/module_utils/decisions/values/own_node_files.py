@@ -10,21 +10,20 @@ would be lost.
 from __future__ import annotations
 
 from ...adoption.local_files import node_file_errors
+from ..known import registered
 from ..known.host_paths import KEPT_DIR
 from ..known.platform import slurm_version
 from ..known.run_host import RunHost
 from ..known.whole_cluster import serving_controller
 from .slurm_files import files
 
-
-def files_of_controller(_host: RunHost) -> list[str]:
-    """slurm.conf of the controller as it was before it was taken over, and that in force, as an empty text."""
-    return [f"{KEPT_DIR}/found/slurm.conf", ""]
+FILES_OF_CONTROLLER = [f"{KEPT_DIR}/found/slurm.conf", ""]
+"""slurm.conf of the controller as it was before it was taken over, and that in force, as an empty text."""
 
 
 def are_in_play(host: RunHost) -> bool:
     """Whether nodes of this play have files of their own, or have not answered."""
-    own = (host.of(name).get("__slurmctld_own") or {} for name in host.play_hosts)
+    own = (registered.SLURMCTLD_OWN.seen(host.of(name)) for name in host.play_hosts)
     return any(answer.get("files", True) for answer in own)
 
 
@@ -32,12 +31,14 @@ def to_fetch(host: RunHost) -> dict[str, str]:
     """The files that the nodes will fetch. A controller that this run does not change keeps its files."""
     if host.of(serving_controller(host)).answer() and {"all", "controller"} & {*host["ansible_run_tags"]}:
         return files(host)
-    return dict(host["__slurmctld_of_cluster"]["results"][1].get("files") or {})
+    return dict(registered.SLURMCTLD_OF_CLUSTER.of(host)["results"][1].get("files") or {})
 
 
 def objections(host: RunHost) -> list[str]:
     """Why this node cannot be taken over as it is."""
-    answers = [answer for answer in host["__slurmctld_of_cluster"]["results"] if "files" in answer]
+    answers = [answer for answer in registered.SLURMCTLD_OF_CLUSTER.of(host)["results"] if "files" in answer]
     before: dict[str, str] = answers[0]["files"] if answers else {}
     version = answers[0]["version"] if answers else slurm_version(host)
-    return node_file_errors(host["__slurmctld_own"], host.name, before, host["__slurmctld_fetched"], version)
+    return node_file_errors(
+        registered.SLURMCTLD_OWN.of(host), host.name, before, registered.SLURMCTLD_FETCHED.of(host), version
+    )

@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...jobs.validation import validation_jobs
+from ..known import registered
 from ..known.run_host import RunHost
 from ..known.whole_cluster import profile
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import PlannedChange, PolicyResult
 
 POLICY = ("slurm_accounting_limits", "slurm_accounting_qos", "slurm_accounting_accounts", "slurm_accounting_users")
 
@@ -85,26 +89,27 @@ def reservations(host: RunHost) -> list[dict[str, Any]]:
     return options
 
 
-def _added(host: RunHost, key: str) -> list[Any]:
-    """What stage controller has added, before slurm.conf; in check mode the policy shows it."""
-    added = {} if host.check_mode else host.get("__slurmctld_additions") or {}
-    return list(added.get(key) or [])
-
-
 def changes(host: RunHost, answer: Mapping[str, Any]) -> bool:
     """Whether the module changes something. In check mode its plan has what stage controller has foretold as well."""
-    foretold = (host.get("__slurmctld_additions") or {}).get("plan") or [] if host.check_mode else []
+    foretold = registered.SLURMCTLD_ADDITIONS.seen(host).get("plan") or [] if host.check_mode else []
     return bool(answer.get("changed")) and any(change not in foretold for change in answer["plan"])
 
 
-def plan(host: RunHost) -> list[dict[str, Any]]:
+def _runs(host: RunHost) -> list[PolicyResult]:
+    """What has changed the policy. Stage controller adds before slurm.conf; in check mode the last run shows it."""
+    first = [] if host.check_mode else [registered.SLURMCTLD_ADDITIONS.seen(host)]
+    return [*first, registered.SLURM_ACCOUNTING_RUN.seen(host)]
+
+
+def plan(host: RunHost) -> list[PlannedChange]:
     """The changes, for programs."""
-    return [*_added(host, "plan"), *((host.get("__slurm_accounting_run") or {}).get("plan") or [])]
+    return [change for run in _runs(host) for change in run.get("plan") or []]
 
 
 def report(host: RunHost) -> list[str]:
     """Lines about the changes and about what stays; empty without any."""
-    done = host.get("__slurm_accounting_run") or {}
-    lines = [*_added(host, "table"), *(done.get("table") or []), *(f"stays: {kept}" for kept in done.get("kept") or [])]
+    done = registered.SLURM_ACCOUNTING_RUN.seen(host)
+    lines = [line for run in _runs(host) for line in run.get("table") or []]
+    lines += [f"stays: {kept}" for kept in done.get("kept") or []]
     refused = [f"slurmctld would refuse: {line}" for line in done.get("refused") or []]
     return [*(["This changes:", *lines] if lines else []), *refused]

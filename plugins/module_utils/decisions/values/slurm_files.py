@@ -13,7 +13,8 @@ from ...cluster.job_scripts import job_scripts
 from ...cluster.render import gres_lines
 from ...cluster.render import slurm_conf as parameter_lines
 from ...configuration.spank import plugstack_lines
-from ..known.host_paths import CONF_DIR, PYXIS_DIR, PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE, UPGRADE_DIR
+from ..known import registered
+from ..known.host_paths import CONF_DIR, PYXIS_DIR, PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE
 from ..known.run_host import RunHost
 from . import default_values, defaults, slurm_conf_values
 
@@ -91,9 +92,9 @@ def pyxis_is_unverified(host: RunHost) -> bool:
     """
     if host.check_mode:
         return False
-    asked = (host.of(name).get("__pyxis_record") for name in host.members("slurm_needs_container_plugins"))
-    kept: dict[str, Any] = next((keep for keep in asked if keep is not None), {})
-    return bool(kept["unproven"] if "unproven" in kept else PYXIS_PREVIOUS_LINE in host.facts["files"])
+    asked = registered.PYXIS_RECORD.by_host(host, host.members("slurm_needs_container_plugins"))
+    kept = next(iter(asked.values()), None)
+    return kept["unproven"] if kept and "unproven" in kept else PYXIS_PREVIOUS_LINE in host.facts["files"]
 
 
 def copies(host: RunHost) -> list[dict[str, str]]:
@@ -108,13 +109,3 @@ def stale_copies(host: RunHost) -> list[str]:
     """The paths of such files that the site does not have."""
     present = files(host)
     return [f"{CONF_DIR}/{name}" for name in OF_CLIENTS if name not in present]
-
-
-def of_next_release(host: RunHost) -> dict[str, str]:
-    """The files for the release of an upgrade."""
-    return files(host, host["__slurm_upgrade_plan"]["release"])
-
-
-def next_release_directory(host: RunHost) -> str:
-    """Where the packages of the upgrade are unpacked."""
-    return f"{UPGRADE_DIR}/{host['__slurm_upgrade_plan']['to']}"

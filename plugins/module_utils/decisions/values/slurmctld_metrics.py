@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from ..known import registered, secret_sources
 from ..known.platform import slurm_release
 from ..known.platform_tables import NEWEST, RELEASES
 from ..known.run_host import RunHost
@@ -28,7 +29,7 @@ def source_of(host: RunHost, release: str) -> Source:
     During an upgrade, slurmctld must start without what site.yml installs for its pages.
     """
     monitoring, pages = host["slurm_monitoring"], RELEASES.get(release, RELEASES[NEWEST]).metrics
-    if not monitoring or not pages or host.get("__slurm_upgrades"):
+    if not monitoring or not pages or registered.SLURM_UPGRADES.get(host):
         return "program"
     if not has_private_data(host):
         return "pages"
@@ -78,8 +79,8 @@ def key_files(host: RunHost) -> list[dict[str, Any]]:
 
 def require_key(host: RunHost) -> None:
     """Raise ValueError if the control host has no key: the controllers of this run make it. Check mode makes none."""
-    if jwt_keys.is_missing(host, jwt_keys.PAGES) and not host.check_mode:
-        path = jwt_keys.control_path(host, jwt_keys.PAGES)
+    if not secret_sources.is_known(host, jwt_keys.PAGES) and not host.check_mode:
+        path = secret_sources.path(host, jwt_keys.PAGES)
         raise ValueError(f"slurm_monitoring: {path} is missing; run site.yml without --limit")
 
 

@@ -78,22 +78,22 @@ def test_a_directory_is_asked_in_small_letters_where_it_has_answered() -> None:
     assert people.question(hosts["n1"])[-3:] == ["--", "ann", "bob"]
     assert people.answers(hosts["n1"])
     assert not people.answers(hosts["n2"])
-    assert people.unknown_users(hosts["n1"])[-1] == "n2: the directory did not answer, so ids were not compared"
+    assert people.directory(hosts["n1"])["remarks"][-1] == "n2: the directory did not answer, so ids were not compared"
 
 
 def test_ids_of_a_directory_that_differ_are_refused() -> None:
     hosts = directory(n1=0, n2=0)
     hosts["n1"].set(__people_ids={"stdout": "ann:x:5001:5001::/:/bin/sh\nbob:x:5002:5002::/:/bin/sh"})
     hosts["n2"].set(__people_ids={"stdout": "ann:x:5001:5001::/:/bin/sh\nbob:x:5003:5002::/:/bin/sh"})
-    found = people.other_ids(hosts["n1"])
+    found = people.directory(hosts["n1"])["conflicts"]
     assert found[0].startswith("user bob has uid 500")
     assert found[1:] == [people.DIRECTORY_WAY_OUT]
-    assert people.unknown_users(hosts["n1"]) == []
+    assert people.directory(hosts["n1"])["remarks"] == []
 
 
 def test_equal_ids_of_a_directory_are_right() -> None:
     hosts = directory(n1=0, n2=0)
     for name in ("n1", "n2"):
         hosts[name].set(__people_ids={"stdout": "ann:x:5001:5001::/:/bin/sh"})
-    assert people.other_ids(hosts["n1"]) == []
-    assert people.unknown_users(hosts["n1"]) == ["n[1-2]: users of the policy who do not exist: bob"]
+    assert people.directory(hosts["n1"])["conflicts"] == []
+    assert people.directory(hosts["n1"])["remarks"] == ["n[1-2]: users of the policy who do not exist: bob"]

@@ -72,10 +72,10 @@ def test_the_line_is_optional_while_jobs_get_another_plugin(present: dict[str, s
     for name, digest in present.items():
         found[name].say(files={PLUGIN: digest})
     host = found["n1"].set(__pyxis_record={"former_line": LINE})
-    assert pyxis.replaces_plugin(host) == pyxis.makes_optional(host) == replaces
-    assert pyxis.optional_line(host) == LINE.replace("required", "optional")
-    assert not pyxis.makes_optional(host.set(__pyxis_record={"former_line": f"optional {PLUGIN}"}))
-    assert not pyxis.makes_optional(host.set(__pyxis_record={"former_line": LINE}, ansible_check_mode=True))
+    assert pyxis.replaces_plugin(host) == replaces
+    assert pyxis.optional_line(host) == (LINE.replace("required", "optional") if replaces else "")
+    assert not pyxis.optional_line(host.set(__pyxis_record={"former_line": f"optional {PLUGIN}"}))
+    assert not pyxis.optional_line(host.set(__pyxis_record={"former_line": LINE}, ansible_check_mode=True))
 
 
 def test_only_the_line_of_the_plugin_changes() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import registry
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import nginx, registry
 from certificates import pair, write_pair
 from plain_host import PlainHost, cluster
 
@@ -71,11 +72,11 @@ def test_the_address_has_the_scheme() -> None:
 
 
 def test_nginx_listens_with_ipv6_where_the_registry_has_such_an_address() -> None:
-    assert registry.listening(host()) == "5000"
+    assert nginx.listening(host(), "registry", "login") == "5000"
     addresses = [{"hosts": "login", "address": "10.0.0.1"}, {"hosts": "n1", "address": "fd00::2"}]
-    assert registry.listening(host(slurm_addresses=addresses)) == "5000"
+    assert nginx.listening(host(slurm_addresses=addresses), "registry", "login") == "5000"
     addresses.append({"hosts": "login", "address": "fd00::1"})
-    assert registry.listening(host(slurm_addresses=addresses)) == "[::]:5000 ipv6only=off"
+    assert nginx.listening(host(slurm_addresses=addresses), "registry", "login") == "[::]:5000 ipv6only=off"
 
 
 def test_the_key_is_a_secret_with_its_bytes() -> None:
@@ -104,8 +105,8 @@ def test_hosts_get_the_certificate_of_the_authority() -> None:
 
 
 def test_check_mode_has_nothing_to_compare_without_the_registry() -> None:
-    assert registry.lacks_package(host())
-    assert not registry.lacks_package(host().say(packages={"docker-registry": "2.8"}))
+    assert host_packages.lacks_package(host(), "registry")
+    assert not host_packages.lacks_package(host().say(packages={"docker-registry": "2.8"}), "registry")
 
 
 def test_the_registry_has_the_name_of_its_images() -> None:

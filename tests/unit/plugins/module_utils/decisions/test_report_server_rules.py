@@ -16,6 +16,7 @@ from typing import Any
 
 import jinja2
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.packages import MANAGED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight, preparation
@@ -166,8 +167,8 @@ def test_the_program_runs(tmp_path: Path) -> None:
 
 
 def test_check_mode_has_nothing_to_compare_without_nginx() -> None:
-    assert report_server.lacks_package(login())
-    assert not report_server.lacks_package(login().say(packages={"nginx": "1", "python3-jinja2": "3"}))
+    assert host_packages.lacks_package(login(), "slurm_report")
+    assert not host_packages.lacks_package(login().say(packages={"nginx": "1", "python3-jinja2": "3"}), "slurm_report")
 
 
 def test_the_host_gets_the_packages() -> None:

@@ -189,9 +189,9 @@ def test_what_this_run_installs_is_noted() -> None:
 
 
 def test_check_mode_has_nothing_to_compare_without_the_packages() -> None:
-    assert rest.lacks_package(hosts(REST)["login"])
+    assert host_packages.lacks_package(hosts(REST)["login"], "slurmrestd")
     there = dict.fromkeys(("slurmrestd", "nginx", PLUGIN, JWT), "1")
-    assert not rest.lacks_package(hosts(REST)["login"].say(packages=there))
+    assert not host_packages.lacks_package(hosts(REST)["login"].say(packages=there), "slurmrestd")
 
 
 def test_the_unit_has_no_port_and_no_user_of_others() -> None:

@@ -100,7 +100,7 @@ def test_with_a_command_no_task_makes_a_secret_and_no_file_is_read() -> None:
         assert not munge.lacks_key(given)
         assert not slurmdbd.lacks_password(given)
         assert not backup.lacks_password(given)
-        assert not jwt_keys.is_missing(given, jwt_keys.COMMANDS)
+        assert secret_sources.is_known(given, jwt_keys.COMMANDS)
         assert restore.reading_objection(given) == ""
         assert given.asked == []
     assert munge.key_files(host)[0]["secret"] == base64.b64encode(KEY).decode()

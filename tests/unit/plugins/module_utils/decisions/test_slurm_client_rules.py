@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurm_client
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages, slurm_client
 from plain_host import cluster
 
 
@@ -20,8 +20,8 @@ def test_sackd_runs_on_hosts_without_another_daemon(name: str, expected: bool) -
 def test_a_release_without_sackd_gets_a_copy_of_the_files() -> None:
     host = cluster()["login"].say(slurm_version="23.02.3")
     assert (slurm_client.wants_sackd(host), slurm_client.wants_copy(host)) == (False, True)
-    assert slurm_client.lacks_package(host)
-    assert not slurm_client.lacks_package(host.say(packages={"slurm-client": "1"}))
+    assert host_packages.lacks_package(host, "slurm_client")
+    assert not host_packages.lacks_package(host.say(packages={"slurm-client": "1"}), "slurm_client")
 
 
 def test_sackd_is_left_alone_if_it_is_as_the_last_run_has_left_it() -> None:

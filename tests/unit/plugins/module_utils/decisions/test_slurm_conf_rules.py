@@ -162,10 +162,9 @@ def test_the_release_that_reads_the_file_decides(release: str, pid: str, contain
 
 
 def test_an_upgrade_has_the_files_of_the_next_release() -> None:
-    host = head(slurm_private_tmp="/scratch", __slurm_upgrade_plan={"to": "26.05.1-1", "release": "26.05"})
-    assert "NamespaceType" in slurm_files.of_next_release(host)["slurm.conf"]
+    host = head(slurm_private_tmp="/scratch")
+    assert "NamespaceType" in slurm_files.files(host, "26.05")["slurm.conf"]
     assert "JobContainerType" in slurm_files.files(host)["slurm.conf"]
-    assert slurm_files.next_release_directory(host) == "/var/lib/gpucluster-slurm/upgrade/26.05.1-1"
 
 
 def test_controllers_have_their_addresses() -> None:

@@ -54,11 +54,10 @@ def test_values_of_the_site_win() -> None:
 def test_the_next_release_has_its_own_directory_of_pid_files() -> None:
     host = database(__slurm_upgrade_plan={"to": "24.11.5-4", "release": "24.11"}).say(slurm_version="22.05.8")
     assert "PidFile=/run/slurmdbd.pid" in slurmdbd.conf(host)
-    coming = slurmdbd.next_release(host)
-    assert "PidFile=/run/slurmdbd/slurmdbd.pid" in coming.conf
-    assert (coming.unpacked, coming.installed) == ("/var/lib/gpucluster-slurm/upgrade/24.11.5-4", False)
+    assert "PidFile=/run/slurmdbd/slurmdbd.pid" in slurmdbd.conf(host, "24.11")
+    assert not slurmdbd.has_next_release(host)
     host.say(packages={"slurm-wlm-basic-plugins": "24.11.5-4"})
-    assert slurmdbd.next_release(host).installed
+    assert slurmdbd.has_next_release(host)
 
 
 def test_the_file_with_the_password_is_as_slurm_reads_it() -> None:

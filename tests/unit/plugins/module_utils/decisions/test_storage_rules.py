@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import nfs_server, storage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.whole_cluster import all_storage_plans
 from plain_host import PlainHost, cluster
@@ -58,5 +59,5 @@ def test_a_server_exports_to_the_hosts_that_mount() -> None:
     (settings,) = nfs_server.settings(hosts["head"])
     assert settings["path"] == "/etc/nfs.conf.d/gpucluster-slurm.conf"
     assert "[nfsd]" in settings["content"]
-    assert nfs_server.lacks_package(hosts["head"])
-    assert not nfs_server.lacks_package(hosts["head"].say(packages={"nfs-kernel-server": "1"}))
+    assert host_packages.lacks_package(hosts["head"], "nfs_server")
+    assert not host_packages.lacks_package(hosts["head"].say(packages={"nfs-kernel-server": "1"}), "nfs_server")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurmdbd
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import rotation_others
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import rotation_secrets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import questions
 from plain_host import GROUPS, PlainHost, cluster
 
@@ -34,7 +34,7 @@ def head(rotate: str, **variables: Any) -> PlainHost:
 
 def used(rotate: str, **variables: Any) -> dict[str, list[str]]:
     """The steps with hosts."""
-    return {step: hosts for step, hosts in rotation_others.steps(head(rotate, **variables)).items() if hosts}
+    return {step: hosts for step, hosts in rotation_secrets.steps(head(rotate, **variables)).items() if hosts}
 
 
 def test_only_hosts_with_the_secret_take_part() -> None:
@@ -53,34 +53,36 @@ def test_only_hosts_with_the_secret_take_part() -> None:
 def test_all_daemons_that_check_tokens_get_the_new_key_in_one_task(tmp_path: Path) -> None:
     (tmp_path / "jwt_hs256.key").write_bytes(b"k" * 64)
     hosts = cluster(**{**WHOLE, "rotate": "jwt", "slurm_secrets_dir": str(tmp_path)})
-    services = {name: rotation_others.token_services(host) for name, host in hosts.items()}
+    services = {name: rotation_secrets.token_services(host) for name, host in hosts.items()}
     assert {name: found for name, found in services.items() if found} == {
         "head": ["slurmdbd", "slurmctld"],
         "login": ["slurm-rest-auth"],
     }
     two = cluster(**{**WHOLE, "rotate": "jwt", "slurm_controllers": ["head", "n1"], "slurm_database": "n1"})
-    assert {name: rotation_others.first_token_services(host) for name, host in two.items()} == {
+    daemons = {name: rotation_secrets.token_daemons(host) for name, host in two.items()}
+    assert {name: found.first for name, found in daemons.items()} == {
         "head": ["slurmctld"],
         "login": ["slurm-rest-auth"],
         "n1": ["slurmdbd"],
         "n2": [],
     }
-    assert [name for name, host in two.items() if rotation_others.is_standby(host)] == ["n1"]
+    assert [name for name, found in daemons.items() if found.standby] == ["n1"]
+    assert [*daemons["n1"].files] == ["slurmdbd", "slurmctld"]
     for service in services["head"]:
-        (file,) = rotation_others.token_key_files(hosts["head"], service)
+        (file,) = rotation_secrets.token_daemons(hosts["head"]).files[service]
         assert (file["path"], file["mode"]) == ("/etc/gpucluster-slurm/jwt_hs256.key", "0400")
     pages = {"slurm_monitoring": {"host": "n1"}, "slurm_profile": "strict", "slurm_rest": {}}
     hosts = cluster(**{**WHOLE, **pages, "rotate": "jwt"})
     hosts["head"].say(slurm_version="26.05.3")
-    assert rotation_others.token_services(hosts["head"]) == ["slurmctld"]
-    (file,) = rotation_others.token_key_files(hosts["head"], "slurmctld")
+    assert rotation_secrets.token_services(hosts["head"]) == ["slurmctld"]
+    (file,) = rotation_secrets.token_daemons(hosts["head"]).files["slurmctld"]
     assert file["path"] == "/etc/gpucluster-slurm/slurmctld_http.key"
 
 
 def test_a_check_foretells_the_hosts_that_change() -> None:
     def foretold(rotate: str, **variables: Any) -> list[str]:
         hosts = cluster(**{**WHOLE, "rotate": rotate, "ansible_check_mode": True, **variables})
-        return [name for name, host in hosts.items() if rotation_others.would_change(host)]
+        return [name for name, host in hosts.items() if rotation_secrets.would_change(host)]
 
     assert foretold("munge") == ["head", "login", "n1", "n2"]
     assert foretold("jwt") == ["head", "login"]
@@ -89,24 +91,24 @@ def test_a_check_foretells_the_hosts_that_change() -> None:
 
 
 def test_a_check_chooses_no_hosts() -> None:
-    assert {"host": "login", "group": "slurm_rotates_rest"} in rotation_others.groups(head("jwt"))
-    assert rotation_others.groups(head("jwt", ansible_check_mode=True)) == []
+    assert {"host": "login", "group": "slurm_rotates_rest"} in rotation_secrets.groups(head("jwt"))
+    assert rotation_secrets.groups(head("jwt", ansible_check_mode=True)) == []
 
 
 def test_new_secrets_of_the_control_host() -> None:
     def made(rotate: str, **variables: Any) -> list[str]:
-        return [Path(one["path"]).name for one in rotation_others.new_secrets(head(rotate, **variables))]
+        return [Path(one["path"]).name for one in rotation_secrets.new_secrets(head(rotate, **variables))]
 
     assert made("jwt,database,registry,backup") == ["jwt_hs256.key", "slurmdbd_storage_pass", "backup_password.next"]
     assert made("munge") == []
-    (backup,) = rotation_others.new_secrets(head("backup"))
+    (backup,) = rotation_secrets.new_secrets(head("backup"))
     assert backup["stays"]
 
 
 def test_an_unfinished_change_of_the_backup_is_named() -> None:
     hosts = cluster({"/cluster/secrets/x/backup_password.next": b"n"}, **{**WHOLE, "rotate": "backup"})
-    assert "An earlier run has not ended" in rotation_others.announcement(hosts["head"])[-1]
-    assert "earlier" not in rotation_others.announcement(head("backup"))[-1]
+    assert "An earlier run has not ended" in rotation_secrets.announcement(hosts["head"])[-1]
+    assert "earlier" not in rotation_secrets.announcement(head("backup"))[-1]
 
 
 @pytest.mark.parametrize(
@@ -123,20 +125,20 @@ def test_an_unfinished_change_of_the_backup_is_named() -> None:
     ],
 )
 def test_what_cannot_change_is_refused(rotate: str, variables: dict[str, Any], error: str) -> None:
-    (found,) = rotation_others.errors(head(f"munge,{rotate}", **variables))
+    (found,) = rotation_secrets.errors(head(f"munge,{rotate}", **variables))
     assert found.startswith(f"rotate={rotate}: {error}")
-    assert rotation_others.errors(head("munge", **variables)) == []
+    assert rotation_secrets.errors(head("munge", **variables)) == []
 
 
 def test_a_file_that_the_site_has_encrypted_is_refused(tmp_path: Path) -> None:
     (tmp_path / "jwt_hs256.key").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
-    (error,) = rotation_others.errors(head("jwt,database", slurm_secrets_dir=str(tmp_path)))
+    (error,) = rotation_secrets.errors(head("jwt,database", slurm_secrets_dir=str(tmp_path)))
     assert "jwt_hs256.key is encrypted with ansible-vault" in error
 
 
 def test_a_host_that_needs_the_secret_must_be_in_the_run() -> None:
     host = head("jwt", ansible_play_hosts=["head", "n1"])
-    (error,) = rotation_others.objections(host)
+    (error,) = rotation_secrets.objections(host)
     assert error == "login needs a new secret, and is not in this run: it is outside of --limit, or failed"
 
 
@@ -145,8 +147,8 @@ def test_other_changes_of_slurmdbd_are_refused_with_a_new_password() -> None:
     path = "/etc/slurm/slurmdbd.conf"
     assert path in questions.files(host)
     host.say(files={path: hashlib.sha256(slurmdbd.conf(host).encode()).hexdigest()})
-    assert rotation_others.objections(host) == []
-    (error,) = rotation_others.objections(host.set(slurmdbd_conf={"PurgeJobAfter": "13months"}))
+    assert rotation_secrets.objections(host) == []
+    (error,) = rotation_secrets.objections(host.set(slurmdbd_conf={"PurgeJobAfter": "13months"}))
     assert error == "rotate=database: the cluster file has changes that are not in force: run site.yml first"
     assert path not in questions.files(head("jwt"))
 
@@ -154,21 +156,21 @@ def test_other_changes_of_slurmdbd_are_refused_with_a_new_password() -> None:
 def test_a_registry_that_has_the_password_has_nothing_to_prove() -> None:
     hosts = cluster(**{**WHOLE, "rotate": "registry"})
     hosts["login"].set(__registry_compared={"files": ["/etc/docker/registry/upstream.env"], "actions": []})
-    assert rotation_others.objections(hosts["head"]) == []
+    assert rotation_secrets.objections(hosts["head"]) == []
     hosts["login"].set(__registry_compared={"files": [], "actions": []})
-    (error,) = rotation_others.objections(hosts["head"])
+    (error,) = rotation_secrets.objections(hosts["head"])
     assert "login has this registry_upstream_password already" in error
 
 
 def test_the_plan_names_what_ends() -> None:
-    lines = "\n".join(rotation_others.announcement(head("jwt,database,registry,backup")))
+    lines = "\n".join(rotation_secrets.announcement(head("jwt,database,registry,backup")))
     assert "slurmdbd on head, slurmctld on head, slurm-rest-auth on login restart within seconds" in lines
     assert "All tokens of users end at once" in lines
     assert "Prometheus" not in lines
     pages = {"slurm_monitoring": {"host": "n1"}, "slurm_profile": "strict", "slurm_rest": {}}
     hosts = cluster(**{**WHOLE, **pages, "rotate": "jwt"})
     hosts["head"].say(slurm_version="26.05.3")
-    lines = "\n".join(rotation_others.announcement(hosts["head"]))
+    lines = "\n".join(rotation_secrets.announcement(hosts["head"]))
     assert "The token of Prometheus ends; n1 gets a new one in this run" in lines
     assert "users" not in lines
 
@@ -176,13 +178,14 @@ def test_the_plan_names_what_ends() -> None:
 def test_a_key_that_another_cluster_may_have_is_named() -> None:
     said = '{"removed": [], "left": ["0123456789ab"], "clusters": ["other"]}'
     host = head("backup", __rotation_removed={"stdout": said})
-    (line,) = rotation_others.backup_remarks(host)
+    (line,) = rotation_secrets.backup_remarks(host)
     assert "keeps the key 01234567 of the previous password, since other has backups there" in line
-    assert rotation_others.backup_remarks(head("backup", __rotation_removed={"stdout": '{"left": []}'})) == []
+    assert rotation_secrets.backup_remarks(head("backup", __rotation_removed={"stdout": '{"left": []}'})) == []
 
 
 def test_the_registry_behind_is_asked_with_the_account_on_standard_input() -> None:
     host = cluster(**{**WHOLE, "rotate": "registry"})["login"]
-    *_python, program, url = rotation_others.registry_proof(host)
+    proof = rotation_secrets.registry_proof(host)
+    *_python, program, url = proof["argv"]
     assert ("def prove(" in program, url) == (True, "https://other")
-    assert rotation_others.registry_account(host) == '{"username": "cache", "password": "s3cret"}'
+    assert proof["stdin"] == '{"username": "cache", "password": "s3cret"}'
