@@ -55,8 +55,6 @@ OF_SERVER = ("host", "retention", "receivers")
 
 def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> MonitoringKey:
     """The checked value of the key `monitoring`, with all defaults; empty without the key."""
-    if found in (None, "", {}):
-        return {}
     problems = len(checker.problems)
     found = checker.host_or_mapping(MONITORING, "monitoring", found)
     if not found:

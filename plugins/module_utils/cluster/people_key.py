@@ -155,7 +155,6 @@ def each(element: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
 
-
 PEOPLE: Kind[Raw] = Kind(own={"groups": {"type": anything}, "users": {"type": anything}})
 
 GROUP: Kind[Raw] = Kind(

@@ -67,8 +67,6 @@ PROXY: Kind[dict[str, str]] = Kind(
 
 def check(checker: Checker, found: Any) -> ReportKey:
     """The checked value of the key `report`, with all defaults; empty without the key."""
-    if found in (None, "", {}):
-        return {}
     problems = len(checker.problems)
     found = checker.host_or_mapping(REPORT, "report", found)
     if not found:

@@ -31,8 +31,6 @@ REST = kind_of(RestKey)
 
 def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> RestKey:
     """The checked value of the key `rest`, with all defaults; empty without the key."""
-    if found in (None, "", {}):
-        return {}
     problems = len(checker.problems)
     found = checker.host_or_mapping(REST, "rest", found)
     if not found:

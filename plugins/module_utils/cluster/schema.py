@@ -695,7 +695,6 @@ class PlugstackEntry(TypedDict, total=False):
 
 PLUGSTACK = kind_of(PlugstackEntry)
 
-
 PACKAGES: Kind[Raw] = Kind(
     own={"repository": {"type": repository}, "key": {"type": key_of_repository}, "files": {"type": sequence}}
 )
@@ -716,7 +715,6 @@ OWN_FILES = {
     "slurmdbd.conf": "slurmdbd_conf",
 }
 """The files that the collection writes, with the keys and variables from which they follow."""
-
 
 ACCOUNTING: Kind[Raw] = Kind(
     own={
@@ -807,7 +805,9 @@ class Checker:
         return _FIRST.sub(lambda match: self._names.get(match[0], match[0]), key, count=1)
 
     def host_or_mapping(self, kind: Kind[Any], key: str, found: Any) -> Mapping[str, Any]:
-        """The value of a key that is a host or a mapping with a host, as a mapping; empty if it is neither."""
+        """The value of a key that is a host or a mapping with a host, as a mapping; empty if it is neither, or none."""
+        if found in (None, ""):
+            return {}
         if isinstance(found, str):
             return {"host": found}
         if isinstance(found, Mapping):

@@ -73,7 +73,7 @@ def test_the_value_of_each_key_is_checked(key: ClusterKey) -> None:
 @pytest.mark.parametrize("key", [key for key in KEYS if key.variable], ids=lambda key: key.name)
 def test_a_variable_has_a_default_unless_its_key_is_required(key: ClusterKey) -> None:
     """Without it, a cluster file without the key would set no value."""
-    assert key.required or key.variable_default is not None
+    assert key.required or key.variable_default is not None, f"the key {key.name} needs a default"
 
 
 def test_something_reads_the_variable_of_each_key() -> None:
