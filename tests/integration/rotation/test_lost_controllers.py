@@ -61,7 +61,7 @@ def jobs_of_alice(lab: Lab) -> Iterator[None]:
     lab.command(LOGIN, f"rm -rf {WORK}; install -d -o alice -g alice {WORK}; touch {WORK}/errors {WORK}/tries")
     lab.script(LOGIN, f"cat >{WORK}/job; chown alice {WORK}/*", JOB.encode())
     # slurmctld writes what slurmdbd says of users every 300 s (PERIODIC_CHECKPOINT); slurmdbd is lost with the primary.
-    lab.wait_for(SECOND, f"grep -c alice {STATE}/assoc_mgr_state || true", "1", 330)
+    lab.wait_for(SECOND, f"grep -q alice {STATE}/assoc_mgr_state && echo saved", "saved", 330)
     unit(lab, "lost", LOAD, WORK)
     lab.wait_for(LOGIN, f"wc -l <{WORK}/tries", "3", 60)
     yield
