@@ -13,7 +13,7 @@ from ..host import firewall, storage
 from ..known import command_line
 from ..known.program_files import library
 from ..known.run_host import RunHost
-from ..known.shipped_files import plain_file
+from ..known.shipped_files import HostFile, plain_file
 from ..known.whole_cluster import hosts_of_key
 
 SCAN_PROGRAM = "/usr/local/sbin/slurm-image-scan"
@@ -71,7 +71,7 @@ def _errors(host: RunHost) -> Iterator[str]:
 # -- what the image has for itself -----------------------------------------------------------------------------------
 
 
-def files(_host: RunHost) -> list[dict[str, Any]]:
+def files(_host: RunHost) -> list[HostFile]:
     """The scan, for use by hand."""
     return library("slurm-image-scan", {SCAN_PROGRAM: "programs.scan_image"}, MARK)
 

@@ -13,10 +13,8 @@ from ..known.host_paths import SCRIPTS_DIR
 from ..known.program_files import library
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from . import nginx
-
-File = dict[str, str]
-"""A file of the module slurm_service."""
 
 CONF_DIR = "/etc/docker/registry"
 FRONT_CONF = "/etc/nginx/conf.d/gpucluster-registry.conf"
@@ -63,12 +61,12 @@ def prefix(host: RunHost) -> str:
     return str(name) if port == 443 and host.flag("registry", "registry_tls") else f"{name}:{port}"
 
 
-def authority_file(host: RunHost) -> File:
+def authority_file(host: RunHost) -> HostFile:
     """The certificate of the authority that has signed that of the registry, for hosts that do not trust it yet."""
     return {"path": TRUSTED, "content": public_content(host, "registry_ca", host["registry_ca"], "certificate")}
 
 
-def files(host: RunHost) -> list[File]:
+def files(host: RunHost) -> list[HostFile]:
     """The configuration of docker-registry."""
     account = {name: host.option("registry", f"registry_upstream_{name}") for name in ("username", "password")}
     values = {name: written(value, "registry") if account["username"] else "" for name, value in account.items()}
@@ -81,7 +79,7 @@ def files(host: RunHost) -> list[File]:
     ]
 
 
-def front_files(host: RunHost) -> list[File]:
+def front_files(host: RunHost) -> list[HostFile]:
     """The configuration of nginx in front of docker-registry."""
     tls = host.flag("registry", "registry_tls")
     text = host.text(
@@ -99,7 +97,7 @@ def front_files(host: RunHost) -> list[File]:
     return [{"path": FRONT_CONF, "content": text}, *(nginx.tls_files(host, "registry", CONF_DIR) if tls else [])]
 
 
-def auth_files(host: RunHost) -> list[File]:
+def auth_files(host: RunHost) -> list[HostFile]:
     """The program that tells nginx who may push, and its unit. Administrators are those of the key `access`."""
     unit = host.text(
         "registry",
@@ -114,7 +112,7 @@ def auth_files(host: RunHost) -> list[File]:
     return [*modules, {"path": f"/etc/systemd/system/{CHECK}.service", "content": unit}]
 
 
-def cleaning_files(host: RunHost) -> list[File]:
+def cleaning_files(host: RunHost) -> list[HostFile]:
     """The timer that cleans up on schedule, and its service."""
     return [
         {

@@ -22,11 +22,9 @@ from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile, unloaded
 from ..known.whole_cluster import profile
 from . import nginx
-
-File = dict[str, Any]
-"""A file of the module slurm_service."""
 
 ROLE = "slurm_report"
 TIMER = "slurm-report.timer"
@@ -153,17 +151,17 @@ def password_lines(host: RunHost) -> dict[int, str]:
 # -- the program and its timer ----------------------------------------------------------------------------------------
 
 
-def files(host: RunHost) -> list[File]:
+def files(host: RunHost) -> list[HostFile]:
     """The timer, its service, and the program, of which the timer loads none."""
     known = {**settings(host, host.name), "interval": MINUTES * 60}
     own = {"pages": PAGES, "state": STATE, "program": PROGRAM, "group": nginx.GROUP}
-    others: list[File] = [
+    others: list[HostFile] = [
         {"path": f"{UNITS}/slurm-report.service", "content": host.text(ROLE, "service.j2", **own)},
         *library(LIBRARY, {PROGRAM: "programs.slurm_report"}),
         {"path": SETTINGS, "content": json.dumps(known, indent=1, sort_keys=True) + "\n"},
     ]
-    timer = {"path": f"{UNITS}/{TIMER}", "content": host.text(ROLE, "timer.j2", minutes=MINUTES)}
-    return [timer, *({**file, "loaded": False} for file in others)]
+    timer: HostFile = {"path": f"{UNITS}/{TIMER}", "content": host.text(ROLE, "timer.j2", minutes=MINUTES)}
+    return [timer, *unloaded(others)]
 
 
 def settings(host: RunHost, name: str) -> dict[str, Any]:
@@ -219,7 +217,7 @@ def access(host: RunHost) -> PageAccess:
     )
 
 
-def front_files(host: RunHost) -> list[File]:
+def front_files(host: RunHost) -> list[HostFile]:
     """The configuration of nginx, the password files, and the certificate."""
     tls, found = host.flag(ROLE, "slurm_report_tls"), access(host)
     text = host.text(
@@ -244,7 +242,7 @@ def absent_front_files(host: RunHost) -> list[str]:
     return [nginx.WELCOME, *unused]
 
 
-def password_files(host: RunHost) -> list[File]:
+def password_files(host: RunHost) -> list[HostFile]:
     """The users, and those of them who open the page for administrators. nginx reads them for each request."""
     lines = password_lines(host).values()
     names = {*host["slurm_report"]["administrators"]}
