@@ -49,7 +49,8 @@ class WantedConfiguration:
 class FirstNodes:
     """The nodes that have started slurmd with a change before all others."""
 
-    nodes: list[str]
+    restored: list[str]
+    """Those that need their previous settings: after a failure all that have told."""
     failed: bool
     """Whether it has failed on one of them."""
     lost: str
@@ -348,13 +349,8 @@ def first_nodes_result(host: RunHost) -> FirstNodes:
     """The result of the first nodes with the change."""
     names = host.members("slurm_needs_first_nodes")
     errors = registered.SLURMD_OUTCOME.by_host(host, names)
-    return FirstNodes([*errors], any(errors.values()), fold([name for name in names if name not in errors]))
-
-
-def nodes_to_restore(host: RunHost) -> list[str]:
-    """The nodes that need their previous settings: after a failure all first nodes."""
-    done = first_nodes_result(host)
-    return done.nodes if done.failed else []
+    failed = any(errors.values())
+    return FirstNodes([*errors] if failed else [], failed, fold([name for name in names if name not in errors]))
 
 
 def serving_line(host: RunHost) -> str:

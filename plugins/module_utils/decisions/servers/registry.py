@@ -9,6 +9,7 @@ import base64
 from collections.abc import Iterator
 
 from ...formats.written import written
+from ...language.formatting import listed
 from ..known.host_paths import SCRIPTS_DIR
 from ..known.program_files import library
 from ..known.public_files import option_errors, public_content
@@ -38,12 +39,9 @@ FORMATS = (
 """The formats of images."""
 
 
-def objections(host: RunHost) -> list[str]:
+@listed
+def objections(host: RunHost) -> Iterator[str]:
     """What is wrong with the files of the control host that the options of the role name."""
-    return list(_objections(host))
-
-
-def _objections(host: RunHost) -> Iterator[str]:
     yield from nginx.tls_errors(host, "registry", "a registry without TLS")
     if host.option("registry", "registry_ca"):
         yield from option_errors(host, "registry", "registry_ca", "certificate")

@@ -18,7 +18,8 @@ from ...cluster.render import host_addresses
 from ...cluster.schema import ip_version
 from ...configuration.ports import PROMETHEUS
 from ...doctor.causes import reason_table
-from ..known.daemon_records import CleanupOptions
+from ...language.formatting import listed
+from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
@@ -65,12 +66,9 @@ def is_served(host: RunHost) -> bool:
 # -- files of the control host ----------------------------------------------------------------------------------------
 
 
-def objections(host: RunHost) -> list[str]:
+@listed
+def objections(host: RunHost) -> Iterator[str]:
     """What is wrong with the host, and with the files of the control host that the key and the role's options name."""
-    return list(_objections(host))
-
-
-def _objections(host: RunHost) -> Iterator[str]:
     if not host.within("slurm_controller", "slurm_login"):
         yield (
             f"slurm_report.host: found {host.name}, allowed: a controller or a login host, since the page needs "
@@ -217,8 +215,11 @@ def access(host: RunHost) -> PageAccess:
     )
 
 
-def front_files(host: RunHost) -> list[HostFile]:
-    """The configuration of nginx, the password files, and the certificate."""
+def front(host: RunHost) -> ServiceOptions:
+    """The configuration of nginx, the password files, and the certificate.
+
+    Its welcome page is not needed, nor the files of an earlier way to know users.
+    """
     tls, found = host.flag(ROLE, "slurm_report_tls"), access(host)
     text = host.text(
         ROLE,
@@ -229,17 +230,13 @@ def front_files(host: RunHost) -> list[HostFile]:
         pages=PAGES,
         server=nginx.server(host, nginx.listening(host, ROLE), ACCESS, tls),
     )
-    return [
+    files: list[HostFile] = [
         *(password_files(host) if found.users else []),
         *(nginx.tls_files(host, ROLE, ACCESS) if tls else []),
         {"path": FRONT_CONF, "content": text},
     ]
-
-
-def absent_front_files(host: RunHost) -> list[str]:
-    """Files that nginx does not need: its welcome page, and those of an earlier way to know users."""
-    unused = [] if access(host).users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
-    return [nginx.WELCOME, *unused]
+    unused = [] if found.users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
+    return ServiceOptions(files, absent=[nginx.WELCOME, *unused])
 
 
 def password_files(host: RunHost) -> list[HostFile]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...formats.package_names import INSTALLED
+from ...language.formatting import listed
 from ..known import secret_sources
 from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import CONF_DIR, SCRIPTS_DIR
@@ -41,12 +42,9 @@ def is_served(host: RunHost) -> bool:
     return bool(host["slurm_rest"]) and host.name == host["slurm_rest"]["host"]
 
 
-def objections(host: RunHost) -> list[str]:
+@listed
+def objections(host: RunHost) -> Iterator[str]:
     """What is wrong with the host, and with the files of the control host that the role's options name."""
-    return list(_objections(host))
-
-
-def _objections(host: RunHost) -> Iterator[str]:
     if not host.within("slurm_controller", "slurm_login"):
         yield (
             f"slurm_rest.host: found {host.name}, allowed: a controller or a login host, which have slurm.conf for "

@@ -190,7 +190,7 @@ def decoded(files: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def test_passwords_are_secrets_of_nginx() -> None:
-    files = report_server.front_files(login(USERS))
+    files = report_server.front(login(USERS)).files
     assert decoded(files) == {
         "users": "alice:$apr1$salt$hash\nbob:$2y$05$hash\n",
         "administrators": "alice:$apr1$salt$hash\n",
@@ -199,20 +199,20 @@ def test_passwords_are_secrets_of_nginx() -> None:
     for file in files:
         if file["path"].endswith(("users", "administrators")):
             assert (file["owner"], file["mode"]) == ("www-data", "0400")
-    assert report_server.absent_front_files(login(USERS)) == ["/etc/nginx/sites-enabled/default"]
-    assert report_server.absent_front_files(login(PROXY))[1:] == [
+    assert report_server.front(login(USERS)).absent == ["/etc/nginx/sites-enabled/default"]
+    assert report_server.front(login(PROXY)).absent[1:] == [
         "/etc/gpucluster-slurm/report/users",
         "/etc/gpucluster-slurm/report/administrators",
     ]
 
 
 def test_the_configuration_is_the_last_file_since_it_names_the_others() -> None:
-    assert report_server.front_files(login(USERS))[-1]["path"] == report_server.FRONT_CONF
+    assert report_server.front(login(USERS)).files[-1]["path"] == report_server.FRONT_CONF
 
 
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ValueError, match=r"slurm_report_certificate: /tls\.crt is missing"):
-        report_server.front_files(login(files={}))
+        report_server.front(login(files={}))
 
 
 def rendered(key: dict[str, Any], tls: bool = True) -> str:
