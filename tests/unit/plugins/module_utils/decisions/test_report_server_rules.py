@@ -19,6 +19,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.shipped_files import HostFile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight, preparation
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run.stages import STAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import nginx, report_server
@@ -183,7 +184,7 @@ def with_group(host: PlainHost) -> PlainHost:
 # -- nginx -------------------------------------------------------------------------------------------------------------
 
 
-def decoded(files: list[dict[str, Any]]) -> dict[str, str]:
+def decoded(files: list[HostFile]) -> dict[str, str]:
     """The secret files by name."""
     secrets = ((file["path"], file["secret"]) for file in files if "secret" in file)
     return {path.rpartition("/")[2]: base64.b64decode(text).decode() for path, text in secrets}
