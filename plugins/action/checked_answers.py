@@ -24,6 +24,13 @@ UMASK = "0022"
 """The umask of all modules, and so of the programs that they run. Slurm, apt and users read what modules write."""
 
 
+Variables = dict[str, Any]
+"""The variables of a host, by name."""
+
+Answer = dict[str, Any]
+"""The result of a module, as Ansible passes it on."""
+
+
 class NoAnswer(BaseException):
     """The task has reached its limit of time. No `Exception`, since Ansible handles some of them as if a host had
     answered.
@@ -38,7 +45,7 @@ def no_answer(*_: object) -> None:
 class ActionModule(Normal):
     """Ansible's own action, which also runs in check mode, with a diff and asynchronously, with the answer checked."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Answer:
         """Run the module and return the checked part of its result.
 
         Raises:
@@ -68,18 +75,18 @@ class ActionModule(Normal):
         finally:
             signal.signal(signal.SIGALRM, previous)
 
-    def _without_answer(self, why: str) -> dict[str, Any]:
+    def _without_answer(self, why: str) -> Answer:
         """The result of a task that has reached its limit of time."""
         return {"failed": True, "msg": why}
 
-    def _low_level_execute_command(self, cmd: str, *args: Any, **options: Any) -> dict[str, Any]:
+    def _low_level_execute_command(self, cmd: str, *args: Any, **options: Any) -> Answer:
         """Run a command on the host, which is a module or what Ansible needs for one.
 
         It has a umask of its own, since that of the login or of sudo may be any. Ansible gets the output without
         characters that a terminal obeys.
         """
         try:
-            result: dict[str, Any] = super()._low_level_execute_command(f"umask {UMASK} && {cmd}", *args, **options)
+            result: Answer = super()._low_level_execute_command(f"umask {UMASK} && {cmd}", *args, **options)
         except AnsibleConnectionFailure as error:
             raise AnsibleConnectionFailure(indented(visible(str(error)))) from None
         return {key: printed(value) if isinstance(value, str) else value for key, value in result.items()}

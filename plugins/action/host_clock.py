@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from .checked_answers import ActionModule as Checked
+from .checked_answers import Answer, Variables
 
 
 def offset(told: float, before: float, after: float) -> float:
@@ -19,7 +19,7 @@ def offset(told: float, before: float, after: float) -> float:
 class ActionModule(Checked):
     """The module, with the difference of the clocks."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Answer:
         """Run the module and return its result."""
         before = time.time()
         result = super().run(tmp, task_vars)

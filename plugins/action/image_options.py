@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..module_utils.decisions.known import image
 from ..plugin_utils.templated_host import TemplatedHost
 from .checked_answers import ActionModule as Checked
+from .checked_answers import Answer, Variables
 
 
 class ActionModule(Checked):
     """The module, with the options that it has where an image is built (`slurm_image` of role slurm)."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Answer:
         """Run the module and return its result."""
         known = task_vars or {}
         options = image.MODULE_OPTIONS.get(self._task.action.rpartition(".")[2], {})

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from .checked_answers import Answer, Variables
 from .slurm_rolling import Waiting
 from .slurm_run import WithRun, describe_run
 
@@ -16,7 +15,7 @@ class ActionModule(Waiting, WithRun):
 
     title = "accept"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Answer:
         """Run the module and return its result, a failure if another run goes on."""
         result = super().run(tmp, task_vars)
         if result.get("failed") or not result.get("other") or self._task.check_mode:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from ..plugin_utils.answers import checked
+from .checked_answers import Answer, Variables
 from .image_options import ActionModule as Checked
 
 NEW = {"ssh_args": "-o ControlMaster=no -o ControlPath=none", "reconnection_retries": 2}
@@ -29,7 +29,7 @@ would refuse the control host for a while, although the previous files are back 
 class ActionModule(Checked):
     """The module, and after a change the module again over a new connection."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Answer:
         """Run the module and return its result, a failure if the change was not confirmed."""
         result = super().run(tmp, task_vars)
         if result.get("failed") or not result.get("unproven"):
@@ -49,7 +49,7 @@ class ActionModule(Checked):
             }
         return {**result, "unproven": False}
 
-    def _problem(self, state: str, task_vars: dict[str, Any] | None) -> str:
+    def _problem(self, state: str, task_vars: Variables | None) -> str:
         """Run the module with a state; return why it failed, or nothing."""
         arguments, module = {"state": state}, self._task.action.rpartition(".")[2]
         try:

@@ -17,6 +17,7 @@ from ..module_utils.decisions.known.run_host import ANSWER
 from ..module_utils.decisions.playbooks import report_content
 from ..module_utils.decisions.run import questions, requirements, stages
 from ..plugin_utils.templated_host import TemplatedHost
+from .checked_answers import Answer, Variables
 from .host_clock import ActionModule as WithClock
 
 QUESTIONS: Mapping[str, Callable[[TemplatedHost], dict[str, Any]]] = {
@@ -32,7 +33,7 @@ QUESTIONS: Mapping[str, Callable[[TemplatedHost], dict[str, Any]]] = {
 class ActionModule(WithClock):
     """The module, and the decisions that follow from the answer."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Answer:
         """Run the module and return its result, for site.yml with the `objections` and `stages` of the host."""
         variables, purpose = task_vars or {}, self._task.args.pop("purpose", "")
         if purpose:
@@ -48,7 +49,7 @@ class ActionModule(WithClock):
             return {**result, **told}
         return {**self._grouped(needed, variables), **result, "objections": objections, "stages": needed}
 
-    def _grouped(self, needed: list[str], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def _grouped(self, needed: list[str], task_vars: Variables) -> Answer:
         """Put the host into the groups of these stages, as the module group_by does it in this release of Ansible.
 
         Hosts with the same stages are in one group, which has the groups of its stages as parents: Ansible walks
@@ -68,5 +69,5 @@ class ActionModule(WithClock):
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        grouped: dict[str, Any] = action.run(task_vars=task_vars)
+        grouped: Answer = action.run(task_vars=task_vars)
         return {name: value for name, value in grouped.items() if name in ("add_group", "parent_groups")}

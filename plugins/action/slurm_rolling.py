@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
 
 from ..plugin_utils.run_processes import is_orphaned
 from .checked_answers import ActionModule as Checked
-from .checked_answers import no_answer
+from .checked_answers import Answer, Variables, no_answer
 from .slurm_run import WithRun, describe_run
 
 PAUSE = 20
@@ -33,7 +32,7 @@ class Waiting(Checked):
     title = ""
     """The name of the playbook, for the table."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Answer:
         """Run the module and return its result."""
         waits = self._task.args.get("step") == "next" and not self._task.check_mode
         shown: list[str] = []
@@ -60,7 +59,7 @@ class Waiting(Checked):
             if result.get("ready") or result.get("over"):
                 return result
 
-    def _one_answer(self, tmp: str | None, task_vars: dict[str, Any] | None) -> dict[str, Any]:
+    def _one_answer(self, tmp: str | None, task_vars: Variables | None) -> Answer:
         """Run the module once.
 
         Raises:
@@ -76,7 +75,7 @@ class Waiting(Checked):
             signal.alarm(0)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
-    def _without_answer(self, why: str) -> dict[str, Any]:
+    def _without_answer(self, why: str) -> Answer:
         """The controller is asked again, as if it could not be reached."""
         if self._task.timeout:
             return super()._without_answer(why)

@@ -9,12 +9,12 @@ import getpass
 import os
 import socket
 import time
-from typing import Any
 
 from ansible.utils.display import Display
 
 from ..plugin_utils.run_processes import find_marked, identify_process
 from .checked_answers import ActionModule as Checked
+from .checked_answers import Answer, Variables
 
 LEFT = 600
 """Seconds to wait for the tasks of a run that was killed."""
@@ -57,7 +57,7 @@ def describe_tasks(other: dict[str, str], left: list[int]) -> str:
 class WithRun(Checked):
     """A module with this run as its option, and again if it has found the run lock of a run that has ended."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Answer:
         """Run the module and return its result, with the run that prevents this one as `other`."""
         # The parent of this process is ansible-playbook, which has a process for each task.
         own = {"host": socket.gethostname(), "user": getpass.getuser(), "process": identify_process(os.getppid())}
@@ -76,7 +76,7 @@ class WithRun(Checked):
 class ActionModule(WithRun):
     """The module, and a failure if another run goes on."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Answer:
         """Run the module and return its result."""
         result = super().run(tmp, task_vars)
         other, left = result.get("other"), result.pop("killed_tasks", None)

@@ -50,12 +50,7 @@ from ansible.plugins.callback.default import CallbackModule as Default
 from ..module_utils.language.formatting import visible
 from ..plugin_utils.run_report import Line, RunReport, may_change
 
-COLOURS = {
-    "ok": "COLOR_OK",
-    "changed": "COLOR_CHANGED",
-    "failed": "COLOR_ERROR",
-    "waits": "COLOR_WARN",
-}
+COLOURS = {"ok": "COLOR_OK", "changed": "COLOR_CHANGED", "failed": "COLOR_ERROR", "waits": "COLOR_WARN"}
 """Ansible's settings of colours, by the kind of a line."""
 
 PAUSES = ("pause", "ansible.builtin.pause", "ansible.legacy.pause")

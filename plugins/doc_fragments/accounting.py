@@ -24,10 +24,3 @@ notes:
 requirements:
   - Slurm's sacctmgr (22.05 or later) with a slurmdbd that answers, as a user that may change its data
 """
-
-    CLUSTER = r"""
-options:
-  cluster:
-    description: Name of the cluster in the database. Not needed if the database has no other cluster.
-    type: str
-"""

@@ -16,7 +16,7 @@ def option(key: ClusterKey) -> dict[str, Any]:
     """A key as an option of a plugin."""
     found: dict[str, Any] = {"description": paragraphs(key.description), "type": key.type}
     if key.type == "list":
-        found["elements"] = "dict"
+        found["elements"] = key.elements
     if key.required:
         found["required"] = True
     if key.choices:

@@ -22,14 +22,9 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Run munge with its key
-  gpucluster.slurm.slurm_service:
-    name: munge
-    files:
-      - path: /etc/munge/munge.key
-        secret: "{{ lookup('gpucluster.slurm.base64_file', '/root/lab/munge.key') }}"
-        owner: munge
-        mode: "0400"
+- name: Show a key
+  ansible.builtin.debug:
+    msg: "{{ lookup('gpucluster.slurm.base64_file', '/root/lab/munge.key') }}"
 """
 
 RETURN = r"""

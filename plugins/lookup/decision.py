@@ -29,13 +29,9 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Run munge with its key
-  gpucluster.slurm.slurm_service:
-    name: munge
-    files: "{{ munge_wanted.files }}"
-    digest: "{{ munge_wanted.digest }}"
-  vars:
-    munge_wanted: "{{ lookup('gpucluster.slurm.decision', 'munge.service') }}"
+- name: Show the service
+  ansible.builtin.debug:
+    msg: "{{ lookup('gpucluster.slurm.decision', 'munge.service') }}"
 """
 
 RETURN = r"""

@@ -9,7 +9,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: nvidia_driver
 short_description: Install NVIDIA's driver and check that it is complete
-version_added: 0.1.0
 description:
   - Chooses kernel modules and packages for the GPUs that a host has on PCI, keeps their version with apt's preferences,
     blocks nouveau, and makes sure that the module is built for the running kernel and that the device files exist
@@ -17,88 +16,21 @@ description:
   - A driver that works and that this module has not installed stays as it is, unless O(branch) or O(version) is given.
   - It never reboots. C(reboot) says why a reboot is necessary.
   - Nothing is done on a host without an NVIDIA GPU, nor in a container, which uses the driver of its host; see O(gpus).
-options:
-  platforms:
-    description: The packages of each platform and source, as C(module_utils/gpu/nvidia/driver_platforms.py) has them.
-    type: dict
-    required: true
-  source:
-    description: Source of the packages, a key of the platform's entry in O(platforms).
-    type: str
-    default: distribution
-  branch:
-    description:
-      - Branch of the driver. If empty, the installed branch, or else the first of the platform that fits the GPUs.
-    type: str
-    default: ""
-  version:
-    description: Version of the driver. If empty, the installed version, or else the newest of the branch.
-    type: str
-    default: ""
-  modules:
-    description: Kind of the kernel modules; V(auto) is V(open) for GPUs that support them.
-    type: str
-    choices: [auto, open, proprietary]
-    default: auto
-  display:
-    description: Whether the packages for a display are installed.
-    type: bool
-    default: false
-  cuda:
-    description: Whether the CUDA toolkit is installed.
-    type: bool
-    default: false
-  gpus:
-    description:
-      - PCI device ids of the GPUs to install the driver for, on a host that does not show them, such as an image that
-        is being built. A container gets the libraries and tools without kernel modules, unless O(start) is V(false).
-    type: list
-    elements: str
-    default: []
-  start:
-    description:
-      - Whether the module is loaded and units are started, with the check that the driver answers. With V(false) the
-        kernel modules are built for the newest kernel in the tree, and nothing is measured. The control host sets it
-        where an image is built (C(slurm_image) of role C(gpucluster.slurm.slurm)).
-    type: bool
-    default: true
-    version_added: 0.2.0
-  repository:
-    description: A mirror of NVIDIA's repository. If empty, NVIDIA's own repository.
-    type: str
-    default: ""
-  repository_key:
-    description: The key of NVIDIA's repository, as ASCII-armoured text. Needed with O(source=nvidia).
-    type: str
-    default: ""
 attributes:
   check_mode:
-    description: Can run in check mode and return changed status prediction without modifying target.
-    support: full
     details:
       - The versions in a source that is not enabled yet are unknown, so they are not predicted.
       - apt's package lists, which are a cache, are updated if they do not have the packages.
-  diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check mode), when in diff mode.
-    support: full
-requirements:
-  - Debian or Ubuntu, as root
-author:
-  - gpucluster.slurm contributors (@gpucluster)
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.nvidia_driver]
 """
 
 EXAMPLES = r"""
-- name: Install the driver that the platform has for the host's GPUs
+- name: Install the driver for the GPUs
   gpucluster.slurm.nvidia_driver:
     platforms: "{{ lookup('gpucluster.slurm.decision', 'nvidia_driver.platforms') }}"
-  register: driver
-
-- name: Show why a reboot is necessary
-  ansible.builtin.debug:
-    var: driver.reboot
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from collections.abc import Mapping
@@ -111,12 +43,13 @@ from ..module_utils.gpu.nvidia.driver import DriverError
 from ..module_utils.hardware.sysfs import Tree
 from ..module_utils.host.files import File, write
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.packages import dpkg
 from ..module_utils.host.packages.apt_get import services_held
 from ..module_utils.host.packages.apt_lock import SECONDS, run_unlocked
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import DriverResult
+    from ..plugin_utils.results.module_results import DriverResult
 
 SOURCES = "/etc/apt/sources.list.d/gpucluster-nvidia.sources"
 LISTS = "/etc/apt/sources.list.d"
@@ -542,19 +475,44 @@ class Driver:
             )
 
 
-OPTIONAL_TEXT = {"type": "str", "default": ""}
 ARGUMENTS = {
-    "platforms": {"type": "dict", "required": True},
-    "source": {"type": "str", "default": "distribution"},
-    "branch": OPTIONAL_TEXT,
-    "version": OPTIONAL_TEXT,
-    "modules": {"type": "str", "choices": ["auto", "open", "proprietary"], "default": "auto"},
-    "display": {"type": "bool", "default": False},
-    "cuda": {"type": "bool", "default": False},
-    "gpus": {"type": "list", "elements": "str", "default": []},
-    "start": {"type": "bool", "default": True},
-    "repository": OPTIONAL_TEXT,
-    "repository_key": {"type": "str", "default": "", "no_log": False},
+    "platforms": option(
+        "The packages of each platform and source, as C(module_utils/gpu/nvidia/driver_platforms.py) has them.",
+        "dict",
+        required=True,
+    ),
+    "source": option("Source of the packages, a key of the platform's entry in O(platforms).", default="distribution"),
+    "branch": option(
+        "Branch of the driver. If empty, the installed branch, or else the first of the platform that fits the GPUs.",
+        default="",
+    ),
+    "version": option(
+        "Version of the driver. If empty, the installed version, or else the newest of the branch.", default=""
+    ),
+    "modules": option(
+        "Kind of the kernel modules; V(auto) is V(open) for GPUs that support them.",
+        choices=["auto", "open", "proprietary"],
+        default="auto",
+    ),
+    "display": switch("Whether the packages for a display are installed."),
+    "cuda": switch("Whether the CUDA toolkit is installed."),
+    "gpus": several(
+        "PCI device ids of the GPUs to install the driver for, on a host that does not show them, such as an image "
+        "that is being built. A container gets the libraries and tools without kernel modules, unless O(start) is "
+        "V(false)."
+    ),
+    "start": switch(
+        "Whether the module is loaded and units are started, with the check that the driver answers. With V(false) "
+        "the kernel modules are built for the newest kernel in the tree, and nothing is measured. The control host "
+        "sets it where an image is built (C(slurm_image) of role C(gpucluster.slurm.slurm)).",
+        default=True,
+    ),
+    "repository": option("A mirror of NVIDIA's repository. If empty, NVIDIA's own repository.", default=""),
+    "repository_key": option(
+        "The key of NVIDIA's repository, as ASCII-armoured text. Needed with O(source=nvidia).",
+        default="",
+        no_log=False,
+    ),
 }
 
 

@@ -8,37 +8,22 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: nvidia_mig
 short_description: Create the MIG instances of NVIDIA GPUs
-version_added: 0.1.0
 description:
   - Creates the declared MIG instances of a host's GPUs with nvidia-smi. GPUs that already have them are not changed; on
     the other GPUs all instances are destroyed and created again.
   - As few GPUs as possible are changed, since a layout is for a number of GPUs, not for particular ones.
   - No program may be using the GPUs that change. The module does not check for jobs; role
     P(gpucluster.slurm.nvidia_mig#role) does.
-options:
-  gres:
-    description:
-      - Generic resources of the machine, as in the cluster file. Entries named C(gpu) describe the wanted layouts with
-        C(type), C(count) and C(mig), the number of instances by profile. A GPU with C(mig={}) or without C(mig) is not
-        divided.
-      - If no entry has C(mig), nothing is done.
-    type: list
-    elements: dict
-    required: true
-extends_documentation_fragment: [gpucluster.slurm.changing]
-requirements:
-  - nvidia-smi; nothing is changed without it
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.nvidia_mig]
 """
 
 EXAMPLES = r"""
-- name: Divide two GPUs into instances, and leave six whole
+- name: Divide a GPU
   gpucluster.slurm.nvidia_mig:
-    gres:
-      - {name: gpu, type: h100, count: 6, autodetect: nvml}
-      - {name: gpu, type: h100_80gb_hbm3, count: 2, autodetect: nvml, mig: {3g.40gb: 1, 1g.10gb: 4}}
+    gres: [{name: gpu, type: h100_80gb_hbm3, count: 1, mig: {1g.10gb: 7}}]
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from typing import TYPE_CHECKING
@@ -50,10 +35,11 @@ from ..module_utils.gpu.nvidia import mig
 from ..module_utils.gpu.nvidia.nvidia_gpus import CHANGED
 from ..module_utils.host.files import opener
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option
 from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import MigResult
+    from ..plugin_utils.results.module_results import MigResult
 
 
 def touch(path: str) -> None:
@@ -104,7 +90,16 @@ def change_layouts(module: AnsibleModule) -> MigResult:
     }
 
 
-ARGUMENTS = {"gres": {"type": "list", "elements": "dict", "required": True}}
+ARGUMENTS = {
+    "gres": option(
+        "Generic resources of the machine, as in the cluster file. Entries named C(gpu) describe the wanted layouts "
+        "with C(type), C(count) and C(mig), the number of instances by profile. A GPU with C(mig={}) or without "
+        "C(mig) is not divided. If no entry has C(mig), nothing is done.",
+        "list",
+        elements="dict",
+        required=True,
+    )
+}
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_acceptance
 short_description: Measure nodes with jobs in a reservation, and collect what they print
-version_added: 0.3.0
 description:
   - The steps of the playbook C(gpucluster.slurm.accept), and of the acceptance tests of C(gpucluster.slurm.rolling).
     All but V(read) and V(keep) run on the serving controller.
@@ -18,127 +17,24 @@ description:
     O(change) continues one that was killed.
   - Running jobs are not disturbed. The reservation C(accept) keeps new jobs away from the nodes, or that of the
     rolling change.
-options:
-  step:
-    description:
-      - V(begin) chooses the nodes, or continues an earlier run with the same O(change).
-      - V(next) submits the missing jobs of O(tasks), and waits for their end. The control host repeats it until
-        then, and shows the table whenever it differs.
-      - V(read) returns, on a node, what the O(jobs) have printed there.
-      - V(store) puts O(outputs) into the record, and returns all of them.
-      - V(end) cancels jobs that are left, removes the reservation and the record.
-      - V(keep) puts a O(result) among those that the page about the cluster shows, on the host of the page.
-    type: str
-    choices: [begin, next, read, store, end, keep]
-    required: true
-  nodes:
-    description: All nodes that the run may measure, a hostlist.
-    type: str
-    default: ""
-  change:
-    description: What is measured, as a digest. A run with another one begins anew.
-    type: str
-    default: ""
-  tasks:
-    description: For V(next), the tasks of a round.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      name:
-        description: Its name, the same in each run.
-        type: str
-        required: true
-      nodes:
-        description: Its nodes, a hostlist.
-        type: str
-        required: true
-      job:
-        description: The batch job, with options as of the module M(gpucluster.slurm.slurm_job).
-        type: dict
-        required: true
-  outputs:
-    description: For V(store), what jobs have printed.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      job:
-        description: Number of the job.
-        type: int
-        required: true
-      text:
-        description: What it has printed.
-        type: str
-        required: true
-      why:
-        description: Why there is nothing, or not all.
-        type: str
-        default: ""
-  jobs:
-    description: For V(read), the numbers of the jobs.
-    type: list
-    elements: int
-    default: []
-  directory:
-    description: For V(read), where the jobs write.
-    type: path
-    default: /var/lib/gpucluster-slurm/accept
-  result:
-    description: For V(keep), the run as the page shows it (C(docs/design/report.md)).
-    type: dict
-    default: {}
-  budget:
-    description:
-      - How many nodes with jobs of others may be reserved at the same time, as a number or a share, by partition. The
-        key V(*) is for the others. Without it, such nodes are left out.
-    type: dict
-    default: {}
-  reservation:
-    description:
-      - The reservation of a rolling change, which has the nodes already and stays as it is. The record is then
-        C(/var/lib/gpucluster-slurm/accept/rolling.json). Without it, the module makes the reservation C(accept).
-    type: str
-    default: ""
-  fresh:
-    description: For V(begin), the nodes that were changed since they were measured, a hostlist. They are measured anew.
-    type: str
-    default: ""
-  user:
-    description: User of the jobs.
-    type: str
-    default: root
-  take_over:
-    description: For V(begin), whether this run begins although one from another control host has not ended.
-    type: bool
-    default: false
-  wait:
-    description: Seconds that V(next) waits for the end of jobs.
-    type: int
-    default: 60
-extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.run]
 attributes:
   diff_mode: {support: none}
-requirements:
-  - Slurm's commands (22.05 or later) with a slurmctld that answers, as a user that may change reservations
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_acceptance]
 """
 
 EXAMPLES = r"""
 - name: Choose the nodes
-  gpucluster.slurm.slurm_acceptance:
-    step: begin
-    nodes: gpu[001-200]
-    change: quick
+  gpucluster.slurm.slurm_acceptance: {step: begin, nodes: "gpu[001-200]", change: quick}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import json
 import os
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from ..module_utils.acceptance import progress, runs
 from ..module_utils.acceptance.progress import ENDED, FAILED, READ, SUBMITTED, TaskJob
@@ -147,7 +43,8 @@ from ..module_utils.client.scontrol import records, show
 from ..module_utils.host import run_lock
 from ..module_utils.host.files import File, write
 from ..module_utils.host.json_files import read_record
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option, several, switch
 from ..module_utils.jobs import batch
 from ..module_utils.language.errors import CollectionError
 from ..module_utils.language.hostlist import expand, fold
@@ -156,8 +53,8 @@ from ..module_utils.rolling import next_nodes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..module_utils.results.fact_records import Empty
-    from ..module_utils.results.module_results import AcceptanceOutput, AcceptanceResult, Run
+    from ..plugin_utils.results.fact_records import Empty
+    from ..plugin_utils.results.module_results import AcceptanceOutput, AcceptanceResult, Run
 
 RECORD = "/var/lib/gpucluster-slurm/accept/run.json"
 RUNS = "/var/lib/gpucluster-slurm/report/acceptance.json"
@@ -177,10 +74,22 @@ class AcceptanceError(CollectionError):
     """Why a run does not go on."""
 
 
+class TaskEntry(TypedDict):
+    """A task in the record."""
+
+    nodes: str
+    """A hostlist."""
+    job: int
+    state: str
+    why: str
+    text: str
+    since: float
+
+
 class Acceptance:
     """An acceptance run, with its record."""
 
-    def __init__(self, params: dict[str, Any], check_mode: bool) -> None:
+    def __init__(self, params: Params, check_mode: bool) -> None:
         """Read the record."""
         self.params, self.check_mode, self.changed = params, check_mode, False
         self.rolling = bool(params["reservation"])
@@ -197,9 +106,9 @@ class Acceptance:
         self.prolonged = False
 
     @property
-    def tasks(self) -> dict[str, dict[str, Any]]:
-        """The tasks so far: `state`, `job`, `nodes` (a hostlist), `text`, `why`, `since`."""
-        return cast("dict[str, dict[str, Any]]", self.record["tasks"])
+    def tasks(self) -> dict[str, TaskEntry]:
+        """The tasks so far, by name."""
+        return cast("dict[str, TaskEntry]", self.record["tasks"])
 
     def save(self) -> None:
         """Write the record, which only root can read. Raises AcceptanceError if another run has taken this one over."""
@@ -215,7 +124,7 @@ class Acceptance:
         """Choose the nodes; a run of accept.yml that continues keeps its nodes."""
         if (this_run := self.params["run"]) and not self.rolling:
             former, take_over = self.params["former"], self.params["take_over"]
-            self.other = run_lock.take(run_lock.ACCEPT, this_run, former, take_over, self.check_mode)
+            self.other = run_lock.acquire(run_lock.ACCEPT, this_run, former, take_over, self.check_mode)
             if self.other:
                 return
         self.cancel(entry["job"] for entry in self.record.pop("old", {}).values() if entry["state"] == SUBMITTED)
@@ -274,7 +183,7 @@ class Acceptance:
         if not self.check_mode and os.path.exists(RECORD):
             os.unlink(RECORD)
         if self.params["run"]:
-            run_lock.give_back(run_lock.ACCEPT, self.params["run"])
+            run_lock.release(run_lock.ACCEPT, self.params["run"])
 
     # -- Slurm -------------------------------------------------------------------------------------------------------
 
@@ -288,12 +197,8 @@ class Acceptance:
 
     def unfinished(self) -> list[str]:
         """The tasks of this round without an end."""
-        known = self.tasks
-        return [
-            task["name"]
-            for task in self.params["tasks"]
-            if known.get(task["name"], {}).get("state", SUBMITTED) == SUBMITTED
-        ]
+        known = {name: entry["state"] for name, entry in self.tasks.items()}
+        return [task["name"] for task in self.params["tasks"] if known.get(task["name"], SUBMITTED) == SUBMITTED]
 
     def jobs_of_others(self) -> list[next_nodes.Job]:
         """The jobs that have nodes, except those of this run."""
@@ -329,12 +234,12 @@ class Acceptance:
             if entry["state"] == FAILED:
                 self.cancel([entry["job"]])
         waiting = {name: next_nodes.describe_last(busy[name]) for name in wanted if name in busy}
-        states = {name: self.tasks.get(name, {}).get("state", "") for name in tasks}
+        states = {name: self.tasks[name]["state"] if name in self.tasks else "" for name in tasks}
         self.lines = progress.table(states, running, waiting, self.record["left"])
 
     def start(
         self,
-        task: dict[str, Any],
+        task: Params,
         own: list[str],
         reserved: list[str],
         nodes: dict[str, next_nodes.Node],
@@ -374,7 +279,7 @@ class Acceptance:
         self.prolonged = True
         return names
 
-    def submit(self, task: dict[str, Any]) -> None:
+    def submit(self, task: Params) -> None:
         """Submit the job of a task; a refusal is its failure."""
         if self.check_mode:
             return
@@ -406,7 +311,7 @@ def has_begun(record: batch.JobRecord | None) -> bool:
     return record is not None and record.state != "PENDING" and not record.ended
 
 
-def new_entry(nodes: str, job: int, state: str, why: str = "") -> dict[str, Any]:
+def new_entry(nodes: str, job: int, state: str, why: str = "") -> TaskEntry:
     """A task in the record."""
     return {"nodes": nodes, "job": job, "state": state, "why": why, "text": "", "since": time.time()}
 
@@ -477,7 +382,7 @@ def _last_error(number: int, directory: str) -> str:
     return lines[-1][:300]
 
 
-def keep(run: dict[str, Any], check_mode: bool) -> None:
+def keep(run: Params, check_mode: bool) -> None:
     """Put a run among those that the page shows. Raises AcceptanceError if the host has no page."""
     if not os.path.isdir(os.path.dirname(RUNS)):
         raise AcceptanceError(f"{os.path.dirname(RUNS)} is missing: site.yml makes it for the key report")
@@ -485,7 +390,7 @@ def keep(run: dict[str, Any], check_mode: bool) -> None:
         write([File(RUNS, f"{json.dumps(runs.kept(read_record(RUNS), run))}\n".encode(), mode=0o600)])
 
 
-def outputs_of(tasks: dict[str, dict[str, Any]]) -> list[AcceptanceOutput]:
+def outputs_of(tasks: dict[str, TaskEntry]) -> list[AcceptanceOutput]:
     """All outputs in the record, and the tasks that have failed."""
     return [
         {"task": name, "job": entry["job"], "nodes": entry["nodes"], "text": entry["text"], "why": entry["why"]}
@@ -494,7 +399,7 @@ def outputs_of(tasks: dict[str, dict[str, Any]]) -> list[AcceptanceOutput]:
     ]
 
 
-def take_step(params: dict[str, Any], check_mode: bool) -> AcceptanceResult:
+def take_step(params: Params, check_mode: bool) -> AcceptanceResult:
     """Take a step. Raises CommandError, FileError, OSError and RollingError."""
     step = params["step"]
     result: AcceptanceResult = {
@@ -548,40 +453,62 @@ def take_step(params: dict[str, Any], check_mode: bool) -> AcceptanceResult:
 
 
 ARGUMENTS = {
-    "step": {"type": "str", "choices": ["begin", "next", "read", "store", "end", "keep"], "required": True},
-    "nodes": {"type": "str", "default": ""},
-    "change": {"type": "str", "default": ""},
-    "tasks": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "name": {"type": "str", "required": True},
-            "nodes": {"type": "str", "required": True},
-            "job": {"type": "dict", "required": True},
+    "step": option(
+        "V(begin) chooses the nodes, or continues an earlier run with the same O(change).\n"
+        "V(next) submits the missing jobs of O(tasks), and waits for their end. The control host repeats it until "
+        "then, and shows the table whenever it differs.\n"
+        "V(read) returns, on a node, what the O(jobs) have printed there.\n"
+        "V(store) puts O(outputs) into the record, and returns all of them.\n"
+        "V(end) cancels jobs that are left, removes the reservation and the record.\n"
+        "V(keep) puts a O(result) among those that the page about the cluster shows, on the host of the page.",
+        choices=["begin", "next", "read", "store", "end", "keep"],
+        required=True,
+    ),
+    "nodes": option("All nodes that the run may measure, a hostlist.", default=""),
+    "change": option("What is measured, as a digest. A run with another one begins anew.", default=""),
+    "tasks": several(
+        "For V(next), the tasks of a round.",
+        "dict",
+        options={
+            "name": option("Its name, the same in each run.", required=True),
+            "nodes": option("Its nodes, a hostlist.", required=True),
+            "job": option(
+                "The batch job, with options as of the module M(gpucluster.slurm.slurm_job).", "dict", required=True
+            ),
         },
-    },
-    "outputs": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "job": {"type": "int", "required": True},
-            "text": {"type": "str", "required": True},
-            "why": {"type": "str", "default": ""},
+    ),
+    "outputs": several(
+        "For V(store), what jobs have printed.",
+        "dict",
+        options={
+            "job": option("Number of the job.", "int", required=True),
+            "text": option("What it has printed.", required=True),
+            "why": option("Why there is nothing, or not all.", default=""),
         },
-    },
-    "jobs": {"type": "list", "elements": "int", "default": []},
-    "directory": {"type": "path", "default": "/var/lib/gpucluster-slurm/accept"},
-    "result": {"type": "dict", "default": {}},
-    "budget": {"type": "dict", "default": {}},
-    "reservation": {"type": "str", "default": ""},
-    "fresh": {"type": "str", "default": ""},
-    "user": {"type": "str", "default": "root"},
-    "take_over": {"type": "bool", "default": False},
-    "wait": {"type": "int", "default": 60},
+    ),
+    "jobs": several("For V(read), the numbers of the jobs.", "int"),
+    "directory": option("For V(read), where the jobs write.", "path", default="/var/lib/gpucluster-slurm/accept"),
+    "result": option("For V(keep), the run as the page shows it (C(docs/design/report.md)).", "dict", default={}),
+    "budget": option(
+        "How many nodes with jobs of others may be reserved at the same time, as a number or a share, by partition. "
+        "The key V(*) is for the others. Without it, such nodes are left out.",
+        "dict",
+        default={},
+    ),
+    "reservation": option(
+        "The reservation of a rolling change, which has the nodes already and stays as it is. The record is then "
+        "C(/var/lib/gpucluster-slurm/accept/rolling.json). Without it, the module makes the reservation C(accept).",
+        default="",
+    ),
+    "fresh": option(
+        "For V(begin), the nodes that were changed since they were measured, a hostlist. They are measured anew.",
+        default="",
+    ),
+    "user": option("User of the jobs.", default="root"),
+    "take_over": switch("For V(begin), whether this run begins although one from another control host has not ended."),
+    "wait": option("Seconds that V(next) waits for the end of jobs.", "int", default=60),
     "run": run_lock.OPTION,
-    "former": {"type": "list", "elements": "str", "default": []},
+    "former": run_lock.FORMER,
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_access
 short_description: Change who can log in to a host, and take it back if nobody can
-version_added: 0.2.0
 description:
   - Writes files of ssh, sshd, PAM and systemd, and edits the file of PAM for sshd.
   - A change of files by which a login could fail is confirmed by a second, new connection from the control host, as the
@@ -16,83 +15,34 @@ description:
     previous files come back.
   - If the run is killed between the change and its confirmation, a timer of the host takes the change back after two
     minutes.
-options:
-  who:
-    description:
-      - Who passes sshd on this host, apart from root. V(all) is everybody with an account, as without this collection.
-        V(administrators) is the members of O(administrators). V(job) is these, and users with a job on the host, whose
-        processes become part of the job (pam_slurm_adopt).
-    type: str
-    choices: [all, administrators, job]
-    default: all
-  administrators:
-    description: Groups whose members pass in any case. The user of the connection must be root or in one of them.
-    type: list
-    elements: str
-    default: []
-  members:
-    description:
-      - Users whom the run makes members of O(administrators). They count as members in check mode only.
-    type: list
-    elements: str
-    default: []
-  absent:
-    description: Files of this collection that are not wanted on this host. Other files are left as they are.
-    type: list
-    elements: path
-    default: []
-  state:
-    description:
-      - V(present) makes a change. V(proven) ends the timer, since a new connection has come through, and V(former)
-        restores the previous files. Only the first one is for playbooks; the module's action on the control host uses
-        the others.
-    type: str
-    choices: [present, proven, former]
-    default: present
-  start:
-    description:
-      - Whether the change comes into force now, with its check by a new connection. With V(false) the files are written
-        and nothing is reloaded. The control host sets it where an image is built (C(slurm_image) of role
-        C(gpucluster.slurm.slurm)).
-    type: bool
-    default: true
-extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files]
-seealso:
-  - module: gpucluster.slurm.slurm_files
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_access]
 """
 
 EXAMPLES = r"""
 - name: Let in administrators, and users who have a job on the node
-  gpucluster.slurm.slurm_access:
-    who: job
-    administrators: [ops]
-    files:
-      - path: /etc/security/gpucluster-slurm-access.conf
-        content: |
-          # Managed by gpucluster.slurm
-          +:root,(ops):ALL
-          -:ALL:ALL
+  gpucluster.slurm.slurm_access: {who: job, administrators: [ops]}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import glob
 import grp
 import os
 import pwd
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.host import sshd_pam
 from ..module_utils.host.access_change import AccessChange
-from ..module_utils.host.files import OPTIONS, File, FileError, check, from_options, replace
+from ..module_utils.host.files import OPTION, File, FileError, check, from_options, replace
 from ..module_utils.host.job_processes import processes, served_steps
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option, several, switch
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import AccessResult
+    from ..plugin_utils.results.module_results import AccessResult
 
 DIRECTORY = "/var/lib/gpucluster-slurm/access"
 """Directory of the previous files until the change is confirmed."""
@@ -222,7 +172,7 @@ class AccessFiles:
         ]
 
 
-def find_changes(params: dict[str, Any], who: str) -> AccessFiles:
+def find_changes(params: Params, who: str) -> AccessFiles:
     """The files that are not as wanted. Raises FileError, OSError."""
     files = from_options(params["files"])
     pam, unwanted = pam_files(who)
@@ -236,7 +186,7 @@ def present(module: AnsibleModule, change: AccessChange) -> AccessResult:
     """Make the change, and return the module's result. Raises FileError, OSError."""
     interrupted = change.unconfirmed
     if interrupted and not module.check_mode:
-        change.take_back()  # of a run that was killed
+        change.restore()  # of a run that was killed
     who = who_may_pass(module)
     files = find_changes(module.params, who)
     if who != "all" and files.can_lock_out:
@@ -282,18 +232,41 @@ def change_access(module: AnsibleModule) -> AccessResult:
     if module.params["state"] == "proven":
         change.confirm()
     else:
-        change.take_back()
+        change.restore()
     return {"changed": True, "files": [], "unproven": False}
 
 
 ARGUMENTS = {
-    "who": {"type": "str", "choices": [*sshd_pam.WHO], "default": "all"},
-    "administrators": {"type": "list", "elements": "str", "default": []},
-    "members": {"type": "list", "elements": "str", "default": []},
-    "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
-    "absent": {"type": "list", "elements": "path", "default": []},
-    "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
-    "start": {"type": "bool", "default": True},
+    "who": option(
+        "Who passes sshd on this host, apart from root. V(all) is everybody with an account, as without this "
+        "collection. V(administrators) is the members of O(administrators). V(job) is these, and users with a job on "
+        "the host, whose processes become part of the job (pam_slurm_adopt).",
+        choices=[*sshd_pam.WHO],
+        default="all",
+    ),
+    "administrators": several(
+        "Groups whose members pass in any case. The user of the connection must be root or in one of them."
+    ),
+    "members": several(
+        "Users whom the run makes members of O(administrators). They count as members in check mode only."
+    ),
+    "files": OPTION,
+    "absent": several(
+        "Files of this collection that are not wanted on this host. Other files are left as they are.", "path"
+    ),
+    "state": option(
+        "V(present) makes a change. V(proven) ends the timer, since a new connection has come through, and V(former) "
+        "restores the previous files. Only the first one is for playbooks; the module's action on the control host "
+        "uses the others.",
+        choices=["present", "proven", "former"],
+        default="present",
+    ),
+    "start": switch(
+        "Whether the change comes into force now, with its check by a new connection. With V(false) the files are "
+        "written and nothing is reloaded. The control host sets it where an image is built (C(slurm_image) of role "
+        "C(gpucluster.slurm.slurm)).",
+        default=True,
+    ),
 }
 
 

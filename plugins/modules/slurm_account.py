@@ -15,38 +15,13 @@ description:
   - Adds an account with its limits, changes it, moves it, or removes it. An account that is not empty is not removed.
   - In a database with several clusters an account is added to and removed from one cluster. O(description) and
     O(organization) hold in all of them.
-options:
-  name:
-    description: Name of the account.
-    type: str
-    required: true
-  parent:
-    description: The parent account. A new account without one is in V(root).
-    type: str
-  description:
-    description: Description of the account.
-    type: str
-  organization:
-    description: Organization of the account.
-    type: str
-  limits:
-    description: >-
-      Any limits of an association, such as C(Fairshare), C(GrpTRES), C(MaxJobs), C(MaxWall), C(QOS), and
-      C(Coordinators), a list of all users who are named as coordinators.
-    type: dict
-    default: {}
-  state:
-    description: Whether the account exists.
-    type: str
-    choices: [present, absent]
-    default: present
-extends_documentation_fragment:
-  - gpucluster.slurm.changing
-  - gpucluster.slurm.accounting
-  - gpucluster.slurm.accounting.cluster
 seealso:
   - module: gpucluster.slurm.slurm_accounting
   - module: gpucluster.slurm.slurm_user
+extends_documentation_fragment:
+  - gpucluster.slurm.changing
+  - gpucluster.slurm.accounting
+  - gpucluster.slurm.arguments.slurm_account
 """
 
 EXAMPLES = r"""
@@ -102,11 +77,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.accounting.apply import apply_policy
 from ..module_utils.accounting.entities import Entity
-from ..module_utils.accounting.sacctmgr import Sacctmgr
+from ..module_utils.accounting.sacctmgr import CLUSTER, Sacctmgr
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PolicyResult
+    from ..plugin_utils.results.module_results import PolicyResult
 
 
 def change_account(module: AnsibleModule) -> PolicyResult:
@@ -121,13 +97,18 @@ def change_account(module: AnsibleModule) -> PolicyResult:
 
 
 ARGUMENTS = {
-    "cluster": {"type": "str"},
-    "name": {"type": "str", "required": True},
-    "parent": {"type": "str"},
-    "description": {"type": "str"},
-    "organization": {"type": "str"},
-    "limits": {"type": "dict", "default": {}},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "cluster": CLUSTER,
+    "name": option("Name of the account.", required=True),
+    "parent": option("The parent account. A new account without one is in V(root)."),
+    "description": option("Description of the account."),
+    "organization": option("Organization of the account."),
+    "limits": option(
+        "Any limits of an association, such as C(Fairshare), C(GrpTRES), C(MaxJobs), C(MaxWall), C(QOS), and "
+        "C(Coordinators), a list of all users who are named as coordinators.",
+        "dict",
+        default={},
+    ),
+    "state": option("Whether the account exists.", choices=["present", "absent"], default="present"),
 }
 
 

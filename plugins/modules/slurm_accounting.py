@@ -18,82 +18,15 @@ description:
     loops in the tree of accounts, users without an account, and unknown names.
   - After the change slurmdbd's data is read again. If Slurm did not accept a change, the error contains Slurm's
     message.
-options:
-  limits:
-    description: Limits of the whole cluster, which are the limits of its root association.
-    type: dict
-  qos:
-    description:
-      - The QOS. Each has a C(name) and any parameters of a QOS, such as C(Priority), C(MaxWall), C(Preempt), C(Flags).
-    type: list
-    elements: dict
-    default: []
-  accounts:
-    description:
-      - The accounts. Each has a C(name), and optionally C(Description), C(Organization), C(Parent) and the limits of an
-        association, such as C(Fairshare), C(GrpTRES), C(MaxJobs), C(QOS).
-      - C(Coordinators) has all users who are named as coordinators of the account; without it, they stay as they are.
-      - An account can have its child accounts as a list C(accounts), instead of a C(Parent) in each of them.
-    type: list
-    elements: dict
-    default: []
-  users:
-    description:
-      - The users. Each has a C(name), a C(DefaultAccount) and further C(accounts). Without C(DefaultAccount), a user
-        keeps the present default account, and a new user gets the first of C(accounts). C(AdminLevel) is optional.
-        Limits of an association apply in each account of the user.
-      - C(WCKeys) has all WCKeys of the user in this cluster; without it, they stay as they are.
-      - An element of C(accounts) can be a mapping with C(name), a C(partition), and limits for this association only.
-    type: list
-    elements: dict
-    default: []
-  purge:
-    description:
-      - Whether to remove the limits, QOS, accounts and users that the policy does not name.
-      - Entities of root, entities with jobs, and the QOS V(normal), which Slurm adds itself, are kept. Those that are
-        kept because of their jobs are in RV(kept), with those that no command can remove alone. Slurm 23.11 and later
-        take C(_) in the name of a removed account or user for any character, so that V(a_b) would also remove V(a-b).
-      - What a policy cannot express is kept, and is in RV(kept), such as an account with a blank in its name. So are
-        texts, coordinators and WCKeys that the policy does not name.
-      - In a database with other clusters, only associations of this cluster are removed. All QOS are kept, since the
-        partitions of other clusters may name them, and so are limits of QOS and an C(AdminLevel) that the policy does
-        not name. Users stay if they have an C(AdminLevel), coordinate an account of another cluster, or have WCKeys
-        there, and no association. All of this is in RV(kept).
-    type: bool
-    default: false
-  slurm_conf:
-    description:
-      - Text of a slurm.conf that will be applied later. With it, the module only adds what is new, with its limits on
-        known resources, and names to the C(QOS) and C(WCKeys) of others, so that slurmctld refuses nobody's job when it
-        begins to enforce the policy. It changes and removes nothing else.
-      - slurmctld exits if a QOS of a partition is missing, so one that is neither in the policy nor in the database is
-        an error.
-      - sacctmgr uses this text instead of the host's slurm.conf. If the cluster is not RV(registered) yet, only QOS are
-        added.
-      - In check mode slurmdbd need not answer, since the run itself may have to start it. The plan is then empty.
-    type: str
-  tracked:
-    description:
-      - The resources that slurm.conf will track (C(AccountingStorageTRES)). Check mode then refuses limits of others,
-        as slurmdbd will. Without it, check mode accepts limits of any generic resource.
-    type: list
-    elements: str
-    version_added: 0.2.0
-  enforced:
-    description:
-      - Text of the slurm.conf by which slurmctld will accept jobs. With it, RV(refused) has those that it will refuse.
-      - Not used with O(slurm_conf).
-    type: str
-    version_added: 0.2.0
-extends_documentation_fragment:
-  - gpucluster.slurm.changing
-  - gpucluster.slurm.accounting
-  - gpucluster.slurm.accounting.cluster
 seealso:
   - module: gpucluster.slurm.slurm_qos
   - module: gpucluster.slurm.slurm_account
   - module: gpucluster.slurm.slurm_user
   - module: gpucluster.slurm.slurm_accounting_info
+extends_documentation_fragment:
+  - gpucluster.slurm.changing
+  - gpucluster.slurm.accounting
+  - gpucluster.slurm.arguments.slurm_accounting
 """
 
 EXAMPLES = r"""
@@ -177,19 +110,20 @@ refused:
   sample: ["user carol: has no association in account vision (now: job 7)"]
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.accounting.apply import apply_policy
-from ..module_utils.accounting.sacctmgr import Sacctmgr, UnreachedError, conf_for_sacctmgr
+from ..module_utils.accounting.sacctmgr import CLUSTER, Sacctmgr, UnreachedError, conf_for_sacctmgr
 from ..module_utils.configuration import conf_file
 from ..module_utils.host.files import temporary_file
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.plan_result import plan_result
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PolicyResult
+    from ..plugin_utils.results.module_results import PolicyResult
 
 
 def change_accounting(module: AnsibleModule) -> PolicyResult:
@@ -217,17 +151,67 @@ def change_accounting(module: AnsibleModule) -> PolicyResult:
         return apply_policy(module, sacctmgr, policy, partitions=wanted.partitions, add=True)
 
 
-ENTRIES: dict[str, Any] = {"type": "list", "elements": "dict", "default": []}
 ARGUMENTS = {
-    "cluster": {"type": "str"},
-    "limits": {"type": "dict"},
-    "qos": ENTRIES,
-    "accounts": ENTRIES,
-    "users": ENTRIES,
-    "purge": {"type": "bool", "default": False},
-    "slurm_conf": {"type": "str"},
-    "tracked": {"type": "list", "elements": "str"},
-    "enforced": {"type": "str"},
+    "cluster": CLUSTER,
+    "limits": option("Limits of the whole cluster, which are the limits of its root association.", "dict"),
+    "qos": several(
+        "The QOS. Each has a C(name) and any parameters of a QOS, such as C(Priority), C(MaxWall), C(Preempt), "
+        "C(Flags).",
+        "dict",
+    ),
+    "accounts": several(
+        "The accounts. Each has a C(name), and optionally C(Description), C(Organization), C(Parent) and the limits "
+        "of an association, such as C(Fairshare), C(GrpTRES), C(MaxJobs), C(QOS).\n"
+        "C(Coordinators) has all users who are named as coordinators of the account; without it, they stay as they "
+        "are.\n"
+        "An account can have its child accounts as a list C(accounts), instead of a C(Parent) in each of them.",
+        "dict",
+    ),
+    "users": several(
+        "The users. Each has a C(name), a C(DefaultAccount) and further C(accounts). Without C(DefaultAccount), a "
+        "user keeps the present default account, and a new user gets the first of C(accounts). C(AdminLevel) is "
+        "optional. Limits of an association apply in each account of the user.\n"
+        "C(WCKeys) has all WCKeys of the user in this cluster; without it, they stay as they are.\n"
+        "An element of C(accounts) can be a mapping with C(name), a C(partition), and limits for this association "
+        "only.",
+        "dict",
+    ),
+    "purge": switch(
+        "Whether to remove the limits, QOS, accounts and users that the policy does not name.\n"
+        "Entities of root, entities with jobs, and the QOS V(normal), which Slurm adds itself, are kept. Those that "
+        "are kept because of their jobs are in RV(kept), with those that no command can remove alone. Slurm 23.11 and "
+        "later take C(_) in the name of a removed account or user for any character, so that V(a_b) would also remove "
+        "V(a-b).\n"
+        "What a policy cannot express is kept, and is in RV(kept), such as an account with a blank in its name. So "
+        "are texts, coordinators and WCKeys that the policy does not name.\n"
+        "In a database with other clusters, only associations of this cluster are removed. All QOS are kept, since "
+        "the partitions of other clusters may name them, and so are limits of QOS and an C(AdminLevel) that the "
+        "policy does not name. Users stay if they have an C(AdminLevel), coordinate an account of another cluster, or "
+        "have WCKeys there, and no association. All of this is in RV(kept)."
+    ),
+    "slurm_conf": option(
+        "Text of a slurm.conf that will be applied later. With it, the module only adds what is new, with its limits "
+        "on known resources, and names to the C(QOS) and C(WCKeys) of others, so that slurmctld refuses nobody's job "
+        "when it begins to enforce the policy. It changes and removes nothing else.\n"
+        "slurmctld exits if a QOS of a partition is missing, so one that is neither in the policy nor in the database "
+        "is an error.\n"
+        "sacctmgr uses this text instead of the host's slurm.conf. If the cluster is not RV(registered) yet, only QOS "
+        "are added.\n"
+        "In check mode slurmdbd need not answer, since the run itself may have to start it. The plan is then empty."
+    ),
+    "tracked": option(
+        "The resources that slurm.conf will track (C(AccountingStorageTRES)). Check mode then refuses limits of "
+        "others, as slurmdbd will. Without it, check mode accepts limits of any generic resource.",
+        "list",
+        elements="str",
+        version_added="0.2.0",
+    ),
+    "enforced": option(
+        "Text of the slurm.conf by which slurmctld will accept jobs. With it, RV(refused) has those that it will "
+        "refuse.\n"
+        "Not used with O(slurm_conf).",
+        version_added="0.2.0",
+    ),
 }
 
 

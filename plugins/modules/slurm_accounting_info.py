@@ -16,15 +16,11 @@ description:
     its present policy. Entities that Slurm adds itself and limits that are not set are left out.
   - What a policy cannot express is left out as well, such as an account with a blank in its name or a QOS that was
     given with C(qos+=), and is named in RV(left_out). M(gpucluster.slurm.slurm_accounting) leaves it as it is.
-options:
-  cluster:
-    description: Name of the cluster in the database. Not needed if the database has no other cluster.
-    type: str
-extends_documentation_fragment: [gpucluster.slurm.reading]
 requirements:
   - Slurm's sacctmgr (22.05 or later) with a slurmdbd that answers
 seealso:
   - module: gpucluster.slurm.slurm_accounting
+extends_documentation_fragment: [gpucluster.slurm.reading, gpucluster.slurm.arguments.slurm_accounting_info]
 """
 
 EXAMPLES = r"""
@@ -83,14 +79,14 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.accounting.policy import policy_of
-from ..module_utils.accounting.sacctmgr import Sacctmgr
+from ..module_utils.accounting.sacctmgr import CLUSTER, Sacctmgr
 from ..module_utils.accounting.unmanaged import list_unmanaged
 from ..module_utils.host.module_run import run_module
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PolicyInfo
+    from ..plugin_utils.results.module_results import PolicyInfo
 
-ARGUMENTS = {"cluster": {"type": "str"}}
+ARGUMENTS = {"cluster": CLUSTER}
 
 
 def read_policy(module: AnsibleModule) -> PolicyInfo:

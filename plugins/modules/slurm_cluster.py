@@ -14,23 +14,12 @@ version_added: 0.1.0
 description:
   - Adds a cluster to the database, sets the limits of its root association, or removes it with its records.
   - slurmctld registers its own cluster when it first starts. Use this module for limits, and to remove old clusters.
-options:
-  name:
-    description: Name of the cluster.
-    type: str
-    required: true
-  limits:
-    description: Any limits of an association, such as C(GrpTRES), C(MaxWall), C(QOS).
-    type: dict
-    default: {}
-  state:
-    description: Whether the cluster exists.
-    type: str
-    choices: [present, absent]
-    default: present
-extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.accounting]
 seealso:
   - module: gpucluster.slurm.slurm_accounting
+extends_documentation_fragment:
+  - gpucluster.slurm.changing
+  - gpucluster.slurm.accounting
+  - gpucluster.slurm.arguments.slurm_cluster
 """
 
 EXAMPLES = r"""
@@ -79,9 +68,10 @@ from ..module_utils.accounting.apply import apply_policy
 from ..module_utils.accounting.entities import Entity
 from ..module_utils.accounting.sacctmgr import Sacctmgr
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PolicyResult
+    from ..plugin_utils.results.module_results import PolicyResult
 
 
 def change_cluster(module: AnsibleModule) -> PolicyResult:
@@ -94,9 +84,9 @@ def change_cluster(module: AnsibleModule) -> PolicyResult:
 
 
 ARGUMENTS = {
-    "name": {"type": "str", "required": True},
-    "limits": {"type": "dict", "default": {}},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "name": option("Name of the cluster.", required=True),
+    "limits": option("Any limits of an association, such as C(GrpTRES), C(MaxWall), C(QOS).", "dict", default={}),
+    "state": option("Whether the cluster exists.", choices=["present", "absent"], default="present"),
 }
 
 

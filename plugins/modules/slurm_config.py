@@ -8,167 +8,39 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_config
 short_description: Plan, validate, apply, verify and roll back Slurm's configuration
-version_added: 0.1.0
 description:
   - Runs on the serving controller, which is a backup controller after a takeover. It takes all files of the
-    configuration together. Afterwards either all of them are in force, or none.
-  - B(Validates) the files before anything is written. The installed release must know every key; if not, the error
-    names the nearest known key. The files must agree with each other and with this host (nodes, partitions, generic
-    resources, addresses, ports, included files, users, installed plugins, accounting, limits and times). Slurm's own
-    parser reads them. A second slurmctld starts with them for a moment, with its own state directory and port, without
-    accounting, without programs to run, and with addresses at which it reaches no node.
-  - B(Plans) the changes by key, node and partition. The plan says whether a change needs C(scontrol reconfigure) or a
-    restart, and which jobs it would end, also because a time becomes too short. The jobs are those that Slurm reports.
-    If the present files are not the last good ones, the values that slurmctld has in force decide.
-  - B(Refuses) changes that would end jobs, unless O(end_jobs) allows them. While slurmctld does not answer, changes
-    that could end jobs are refused as well.
-  - B(Applies) the files. Either all files are written, or none. Then slurmctld is reconfigured or restarted, as the
-    changes need. If slurmdbd does not know the cluster, since its database is new, slurmctld takes the number that
-    slurmdbd gives the cluster instead of the one in C(StateSaveLocation), with which it would end, and is restarted
-    also without a change.
-  - B(Verifies) that slurmctld answers, that the parameters, nodes and partitions in force are those of the files
-    (except values that already differed before), and that every node that was up and whose slurmd served connections
-    is up again within O(patience). A node that has stopped to answer before the change is not waited for, and gets the
-    files when it returns. One that stops during it is like one that does not start with the files.
-  - It does not restart daemons on other hosts. It does not wait for nodes that slurmctld can reach only after their
-    slurmd has been restarted, as after a change of SlurmdPort. A change of C(read_at_start) shows that slurmd must be
-    restarted.
-  - B(Rolls back) to the last good files if the verification fails, and reports why. The last good files are kept in
-    C(/var/lib/gpucluster-slurm/good), so that the next run repairs the state after a run that was killed.
-  - While one run is in progress, a second one is refused.
+    configuration together. Afterwards either all of them are in force, or none. A second run meanwhile is refused.
+  - B(Validates) the files before anything is written, by the keys of the installed release, against each other and this
+    host, with Slurm's own parser, and with a second slurmctld that starts for a moment. It has its own state directory
+    and port, no accounting, no programs to run, and addresses at which it reaches no node.
+  - B(Plans) the changes by key, node and partition, with what each needs (C(scontrol reconfigure) or a restart), and
+    the jobs that it would end, also because a time becomes too short. If the present files are not the last good ones,
+    the values that slurmctld has in force decide.
+  - B(Refuses) changes that would end jobs, unless O(end_jobs) allows them, and those that could while slurmctld does
+    not answer.
+  - B(Applies) the files, and reconfigures or restarts slurmctld. If slurmdbd does not know the cluster, since its
+    database is new, slurmctld takes the number that slurmdbd gives the cluster instead of the one in
+    C(StateSaveLocation), with which it would end, and is restarted also without a change.
+  - B(Verifies) that slurmctld answers, that what is in force is what the files say (except values that already differed
+    before), and that every node that was up and whose slurmd served connections is up again within O(patience). A node
+    that has stopped to answer before the change is not waited for. One that stops during it is like one that does not
+    start with the files.
+  - It does not restart daemons on other hosts, and does not wait for nodes that slurmctld can reach only after a
+    restart of their slurmd, as after a change of SlurmdPort. A change of C(read_at_start) shows that it is needed.
+  - B(Rolls back) to the last good files, which are kept in C(/var/lib/gpucluster-slurm/good), if the verification
+    fails. With them the next run repairs the state after a run that was killed.
   - A change that needs a restart of slurmd on nodes that are up is C(unproven) until O(state=proven), and
     O(state=former) takes it back. Until then the previous files are kept in C(/var/lib/gpucluster-slurm/former).
-options:
-  state:
-    description:
-      - V(present) puts O(files) in force.
-      - V(proven) keeps the files in force, after slurmd has started with them on nodes.
-      - V(former) restores the files that were in force before the C(unproven) change, because slurmd has not.
-      - V(serving) waits until one of several controllers serves, after slurmctld was started on this one. If it served
-        last and none before it is there, it takes over at once.
-      - V(found) keeps the files of another origin that a standby controller has, in C(/var/lib/gpucluster-slurm/found),
-        before it gets those of the serving one.
-      - V(proven), V(former), V(serving) and V(found) need O(daemon=slurmctld), and no O(files).
-    type: str
-    choices: [present, proven, former, serving, found]
-    default: present
-    version_added: 0.2.0
-  daemon:
-    description:
-      - The daemon that reads the files. slurmdbd has no test and no reconfigure, so its files are only checked against
-        the schema, and each change restarts it. If it exits, the last good files are restored. If it runs and does not
-        answer, it is left running, since it may be converting its tables.
-    type: str
-    choices: [slurmctld, slurmdbd]
-    default: slurmctld
-  directory:
-    description: Directory of Slurm's configuration.
-    type: path
-    default: /etc/slurm
-  files:
-    description:
-      - The text of each file, by its name in O(directory). V(slurm.conf) or V(slurmdbd.conf) must be among them.
-      - With O(daemon=slurmctld), files that this module has put in force before and that are not among them are
-        removed.
-      - Required with O(state=present), and not used otherwise.
-    type: dict
-  partial:
-    description: Whether O(files) are some of the files, and the other files in force stay. Only for slurmctld.
-    type: bool
-    default: false
-    version_added: 0.2.0
-  unpacked:
-    description:
-      - A directory with the packages of another release of Slurm (M(gpucluster.slurm.slurm_packages), C(unpack)).
-        O(files) are then only checked, by this release's rules and by its slurmctld, which starts for a moment next to
-        the installed one.
-      - A change that could end jobs is refused. Nothing is written.
-    type: path
-    version_added: 0.2.0
-  secrets:
-    description:
-      - Files with secret content, lines of C(Key=value) by the name of the file, encoded in base64. The result only
-        shows that they change.
-      - Slurm's own parser reads them before anything is written. If it does not read exactly the values that the lines
-        were written for, the files are refused.
-      - A rollback keeps them, because the password of a database user has already changed.
-    type: dict
-    default: {}
-  end_jobs:
-    description: Whether changes that end jobs may be applied.
-    type: bool
-    default: false
-  patience:
-    description: Seconds to wait for the daemon to answer, and for nodes that were up to be up again.
-    type: int
-    default: 60
-  hosts:
-    description:
-      - All hosts of the cluster, as a hostlist. The module keeps their names in C(/var/lib/gpucluster-slurm/hosts).
-      - Of a cluster that is taken over, nodes that are not among them may read files of their own. The first change of
-        their generic resources does not reach them, and so ends no job there.
-      - A kept host that is neither in this list nor a node of the files has left the cluster. C(remarks) names it in
-        each run, since it still has the munge key, and perhaps a slurmd that runs, until it is in O(cleaned_hosts).
-    type: str
-    default: ""
-    version_added: 0.2.0
-  cleaned_hosts:
-    description: Hosts that have left the cluster, and that a person has cleaned, as a hostlist.
-    type: str
-    default: ""
-    version_added: 0.2.0
-  digest:
-    description:
-      - A checksum of O(files), O(secrets), O(hosts) and O(cleaned_hosts), for O(state=present). While the files in
-        force do not change, the fact C(made) of M(gpucluster.slurm.slurm_host_facts) has it under the name
-        V(slurmctld_config) or V(slurmdbd_config), and the module need not run again.
-      - There is no such fact while a change is C(unproven), or while hosts that have left are to be cleaned.
-    type: str
-    default: ""
-    version_added: 0.2.0
-  leaving:
-    description:
-      - Nodes that leave the cluster in this run, as a hostlist. In check mode the jobs that run on them do not count,
-        since the run waits for their end before the change.
-      - C(remarks) does not name them, because the run cleans them after the change.
-    type: str
-    default: ""
-    version_added: 0.2.0
-  with_leaving:
-    description:
-      - The text of each file by the same cluster file, with the nodes of O(leaving).
-      - With O(leaving), the files in force must mean the same. If not, O(files) would change more than these nodes, and
-        the change is refused.
-    type: dict
-    default: {}
-    version_added: 0.2.0
-  coming:
-    description:
-      - Plugins of Slurm, such as V(auth_jwt), in packages that the run installs before O(files) are in force.
-      - Check mode takes them for installed.
-    type: list
-    elements: str
-    default: []
-    version_added: 0.2.0
-extends_documentation_fragment: [gpucluster.slurm.changing]
-seealso:
-  - module: gpucluster.slurm.slurm_service
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_config]
 """
 
 EXAMPLES = r"""
-- name: Apply Slurm's configuration
-  gpucluster.slurm.slurm_config:
-    files:
-      slurm.conf: "{{ lookup('gpucluster.slurm.rendered', 'slurm.conf.j2') }}"
-      cgroup.conf: "{{ lookup('gpucluster.slurm.rendered', 'cgroup.conf.j2') }}"
-  register: config
-
-- name: Show the plan
-  ansible.builtin.debug:
-    msg: "{{ config.table | join('\n') }}"
+- name: Apply the configuration
+  gpucluster.slurm.slurm_config: {files: {slurm.conf: "{{ text }}"}}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import signal
@@ -178,7 +50,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -207,7 +79,8 @@ from ..module_utils.controller.state_save_location import StateDirectoryError
 from ..module_utils.controller.trial_start import short_name
 from ..module_utils.host import applied_state
 from ..module_utils.host.files import File, from_base64, write
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.script_checks import content_of
 from ..module_utils.language.formatting import visible
 from ..module_utils.language.hostlist import expand, fold
@@ -215,7 +88,7 @@ from ..module_utils.rolling.next_nodes import node_of
 from ..module_utils.rolling.node_removal import is_ours
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ConfigResult
+    from ..plugin_utils.results.module_results import ConfigResult
 
 MANAGED = "Managed by gpucluster.slurm"
 """In the first line of files that this collection has written."""
@@ -316,7 +189,7 @@ def plan_steps(
     return steps([*wanted_changes, *loaded], jobs, version, new, in_force)
 
 
-def read_wanted(params: Mapping[str, Any], known: Sequence[str]) -> Wanted:
+def read_wanted(params: Params, known: Sequence[str]) -> Wanted:
     """The files by the options of the module, with the others in force if O(partial). Raises ConfigError, FileError.
 
     `known` are the names of files that this module has put in force before.
@@ -324,12 +197,12 @@ def read_wanted(params: Mapping[str, Any], known: Sequence[str]) -> Wanted:
     plain: dict[str, str] = params["files"]
     if params["partial"]:
         plain = kept_files.read_good_texts(params["directory"], known) | plain
-    for option in ("files", "secrets"):
-        for name, content in params[option].items():
+    for part in ("files", "secrets"):
+        for name, content in params[part].items():
             if not name or "/" in name:
-                raise ConfigError(f"{option}: found {name!r}, allowed: the name of a file without a directory")
+                raise ConfigError(f"{part}: found {name!r}, allowed: the name of a file without a directory")
             if not isinstance(content, str):
-                raise ConfigError(f"{option}: {name}: found {type(content).__name__}, allowed: the text of the file")
+                raise ConfigError(f"{part}: {name}: found {type(content).__name__}, allowed: the text of the file")
             content_of(content)
     return Wanted(plain, {name: from_base64(name, text).decode() for name, text in params["secrets"].items()})
 
@@ -828,21 +701,86 @@ def change_configuration(module: AnsibleModule) -> ConfigResult:
 
 
 ARGUMENTS = {
-    "daemon": {"type": "str", "choices": ["slurmctld", "slurmdbd"], "default": "slurmctld"},
-    "directory": {"type": "path", "default": "/etc/slurm"},
-    "state": {"type": "str", "choices": ["present", "proven", "former", "serving", "found"], "default": "present"},
-    "files": {"type": "dict"},
-    "partial": {"type": "bool", "default": False},
-    "unpacked": {"type": "path"},
-    "secrets": {"type": "dict", "default": {}, "no_log": True},
-    "end_jobs": {"type": "bool", "default": False},
-    "patience": {"type": "int", "default": 60},
-    "hosts": {"type": "str", "default": ""},
-    "cleaned_hosts": {"type": "str", "default": ""},
-    "digest": {"type": "str", "default": ""},
-    "leaving": {"type": "str", "default": ""},
-    "with_leaving": {"type": "dict", "default": {}},
-    "coming": {"type": "list", "elements": "str", "default": []},
+    "daemon": option(
+        "The daemon that reads the files. slurmdbd has no test and no reconfigure, so its files are only checked "
+        "against the schema, and each change restarts it. If it exits, the last good files are restored. If it runs "
+        "and does not answer, it is left running, since it may be converting its tables.",
+        choices=["slurmctld", "slurmdbd"],
+        default="slurmctld",
+    ),
+    "directory": option("Directory of Slurm's configuration.", "path", default="/etc/slurm"),
+    "state": option(
+        "V(present) puts O(files) in force.\n"
+        "V(proven) keeps the files in force, after slurmd has started with them on nodes.\n"
+        "V(former) restores the files that were in force before the C(unproven) change, because slurmd has not.\n"
+        "V(serving) waits until one of several controllers serves, after slurmctld was started on this one. If it "
+        "served last and none before it is there, it takes over at once.\n"
+        "V(found) keeps the files of another origin that a standby controller has, in "
+        "C(/var/lib/gpucluster-slurm/found), before it gets those of the serving one.\n"
+        "V(proven), V(former), V(serving) and V(found) need O(daemon=slurmctld), and no O(files).",
+        choices=["present", "proven", "former", "serving", "found"],
+        default="present",
+    ),
+    "files": option(
+        "The text of each file, by its name in O(directory). V(slurm.conf) or V(slurmdbd.conf) must be among them. "
+        "With O(daemon=slurmctld), files that this module has put in force before and that are not among them are "
+        "removed. Required with O(state=present), and not used otherwise.",
+        "dict",
+    ),
+    "partial": switch("Whether O(files) are some of the files, and the other files in force stay. Only for slurmctld."),
+    "unpacked": option(
+        "A directory with the packages of another release of Slurm (M(gpucluster.slurm.slurm_packages), C(unpack)). "
+        "O(files) are then only checked, by this release's rules and by its slurmctld, which starts for a moment next "
+        "to the installed one. A change that could end jobs is refused. Nothing is written.",
+        "path",
+    ),
+    "secrets": option(
+        "Files with secret content, lines of C(Key=value) by the name of the file, encoded in base64. The result only "
+        "shows that they change. Slurm's own parser reads them before anything is written. If it does not read "
+        "exactly the values that the lines were written for, the files are refused. A rollback keeps them, because "
+        "the password of a database user has already changed.",
+        "dict",
+        default={},
+        no_log=True,
+    ),
+    "end_jobs": switch("Whether changes that end jobs may be applied."),
+    "patience": option(
+        "Seconds to wait for the daemon to answer, and for nodes that were up to be up again.", "int", default=60
+    ),
+    "hosts": option(
+        "All hosts of the cluster, as a hostlist. The module keeps their names in C(/var/lib/gpucluster-slurm/hosts). "
+        "Of a cluster that is taken over, nodes that are not among them may read files of their own. The first change "
+        "of their generic resources does not reach them, and so ends no job there. A kept host that is neither in "
+        "this list nor a node of the files has left the cluster. C(remarks) names it in each run, since it still has "
+        "the munge key, and perhaps a slurmd that runs, until it is in O(cleaned_hosts).",
+        default="",
+    ),
+    "cleaned_hosts": option(
+        "Hosts that have left the cluster, and that a person has cleaned, as a hostlist.", default=""
+    ),
+    "digest": option(
+        "A checksum of O(files), O(secrets), O(hosts) and O(cleaned_hosts), for O(state=present). While the files in "
+        "force do not change, the fact C(applied) of M(gpucluster.slurm.slurm_host_facts) has it under the name "
+        "V(slurmctld_config) or V(slurmdbd_config), and the module need not run again. There is no such fact while a "
+        "change is C(unproven), or while hosts that have left are to be cleaned.",
+        default="",
+    ),
+    "leaving": option(
+        "Nodes that leave the cluster in this run, as a hostlist. In check mode the jobs that run on them do not "
+        "count, since the run waits for their end before the change. C(remarks) does not name them, because the run "
+        "cleans them after the change.",
+        default="",
+    ),
+    "with_leaving": option(
+        "The text of each file by the same cluster file, with the nodes of O(leaving). With O(leaving), the files in "
+        "force must mean the same. If not, O(files) would change more than these nodes, and the change is refused.",
+        "dict",
+        default={},
+    ),
+    "coming": several(
+        "Plugins of Slurm, such as V(auth_jwt), in packages that the run installs before O(files) are in force. Check "
+        "mode takes them for installed."
+    ),
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_configuration_info
 short_description: Read the configuration files of a running Slurm
-version_added: 0.2.0
 description:
   - Returns the texts of C(slurm.conf), of the other files that slurmctld reads from its directory, and of all files
     that they include, as role P(gpucluster.slurm.adopt#role) takes them.
@@ -16,40 +15,15 @@ description:
     files from slurmctld, or if there is no slurmd, whatever files there are on the node.
   - C(slurmdbd.conf), which has a password, is left out. Other files can have secrets as well, such as
     C(AccountingStoragePass), so register the result with C(no_log).
-options:
-  conf:
-    description: >-
-      Path of slurm.conf. If empty, the running slurmctld is asked. If it does not answer, the path is
-      C(/etc/slurm/slurm.conf). The path that slurmd was started with comes before this one.
-    type: str
-    default: ""
-  daemon:
-    description: The daemon whose files are read.
-    type: str
-    choices: [slurmctld, slurmd]
-    default: slurmctld
-    version_added: 0.2.0
-extends_documentation_fragment: [gpucluster.slurm.reading]
-requirements:
-  - Slurm's scontrol (22.05 or later), except for O(daemon=slurmd)
-seealso:
-  - module: gpucluster.slurm.slurm_config
+extends_documentation_fragment: [gpucluster.slurm.reading, gpucluster.slurm.arguments.slurm_configuration_info]
 """
 
 EXAMPLES = r"""
 - name: Read the configuration
   gpucluster.slurm.slurm_configuration_info:
-  register: configuration
-  no_log: true
-
-- name: Read the files that a node has of its own
-  gpucluster.slurm.slurm_configuration_info:
-    daemon: slurmd
-  register: own_files
-  no_log: true
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import re
@@ -71,9 +45,10 @@ from ..module_utils.configuration.sources import (
 )
 from ..module_utils.controller.drift import differences
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ConfigurationInfo, FoundConfiguration
+    from ..plugin_utils.results.module_results import ConfigurationInfo, FoundConfiguration
 
 DEFAULT = "/etc/slurm/slurm.conf"
 PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -170,8 +145,12 @@ def read_configuration(module: AnsibleModule) -> ConfigurationInfo:
 
 
 ARGUMENTS = {
-    "conf": {"type": "str", "default": ""},
-    "daemon": {"type": "str", "choices": ["slurmctld", "slurmd"], "default": "slurmctld"},
+    "conf": option(
+        "Path of slurm.conf. If empty, the running slurmctld is asked. If it does not answer, the path is "
+        "C(/etc/slurm/slurm.conf). The path that slurmd was started with comes before this one.",
+        default="",
+    ),
+    "daemon": option("The daemon whose files are read.", choices=["slurmctld", "slurmd"], default="slurmctld"),
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_conversion
 short_description: Convert slurmdbd's database to another release of Slurm, save it before, or take the conversion back
-version_added: 0.2.0
 description:
   - Runs on the host of slurmdbd and MariaDB. With V(saved), slurmdbd is installed and is about to start. With the other
     states, the slurmdbd of the new release is not installed yet. It is unpacked in O(unpacked), and runs in the
@@ -17,61 +16,15 @@ description:
     what it has done in C(/var/lib/gpucluster-slurm/upgrade/state.json). With this record, the next run repairs what a
     run that was killed has left.
   - Until O(state=open), every failure restores the database from its dump and starts the previous slurmdbd.
-options:
-  state:
-    description:
-      - V(saved) compares the database with the slurmdbd that is installed. If that would convert it when it starts, the
-        module fails, or with O(convert) stops slurmdbd, dumps the database and keeps the dump. A database on another
-        host is not looked at.
-      - V(tried) dumps the database, loads the dump into a scratch database, and converts that. It is done in check mode
-        as well. Nothing is stopped, and slurmdbd's own database is only read.
-      - V(converted) stops slurmdbd, dumps its database, and converts it. The dump is kept.
-      - V(former) restores the database from this dump and starts the previous slurmdbd, if that is still installed.
-      - V(open) lets the new slurmdbd start, after its packages have been installed. There is no way back from then on.
-      - V(ended) removes the record. The dump is kept.
-    type: str
-    choices: [saved, tried, converted, former, open, ended]
-    required: true
-  version:
-    description: The version of Slurm's packages that is unpacked. It names the dump. V(saved) does not need it.
-    type: str
-  unpacked:
-    description: Directory with the packages of the new release. V(saved) does not need it.
-    type: path
-  convert:
-    description: Whether the slurmdbd that is installed may convert the database.
-    type: bool
-    default: false
-  conf:
-    description: The text of slurmdbd.conf. It can include a file with the password.
-    type: str
-    required: true
-  socket:
-    description: MariaDB's socket.
-    type: path
-    default: /run/mysqld/mysqld.sock
-  patience:
-    description: Seconds to wait for the previous slurmdbd.
-    type: int
-    default: 120
-extends_documentation_fragment: [gpucluster.slurm.changing]
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_conversion]
 """
 
 EXAMPLES = r"""
-- name: Find out how long the conversion takes
-  gpucluster.slurm.slurm_conversion:
-    state: tried
-    version: 26.05.1-1
-    unpacked: /var/lib/gpucluster-slurm/upgrade/26.05.1-1
-    conf: "{{ lookup('gpucluster.slurm.rendered', 'slurmdbd.conf.j2') }}"
-
 - name: Refuse a slurmdbd that would convert the database
-  gpucluster.slurm.slurm_conversion:
-    state: saved
-    conf: "{{ lookup('gpucluster.slurm.rendered', 'slurmdbd.conf.j2') }}"
+  gpucluster.slurm.slurm_conversion: {state: saved, conf: "{{ text }}"}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import json
 import os
@@ -89,10 +42,12 @@ from ..module_utils.controller.conversion import LOCAL, ConversionError, Databas
 from ..module_utils.controller.daemons import ConfigError, Slurmdbd, check_database
 from ..module_utils.controller.release_overlay import OverlayError
 from ..module_utils.host.files import File, FileError, write
-from ..module_utils.host.module_run import REQUIRED_TEXT, run_module
+from ..module_utils.host.json_files import Record
+from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option, switch
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ConversionResult
+    from ..plugin_utils.results.module_results import ConversionResult
 
 KEPT = "/var/lib/gpucluster-slurm/upgrade"
 RECORD = f"{KEPT}/state.json"
@@ -132,7 +87,7 @@ class Conversion:
         """A parameter of slurmdbd.conf."""
         return self.configuration.settings.get((Slurmdbd.conf, key.lower()), ("", default))[1]
 
-    def read_record(self) -> dict[str, Any]:
+    def read_record(self) -> Record:
         """The record; empty if there is none."""
         try:
             with open(RECORD, encoding="utf-8") as file:
@@ -298,13 +253,29 @@ class Conversion:
 
 
 ARGUMENTS = {
-    "state": {"type": "str", "choices": ["saved", "tried", "converted", "former", "open", "ended"], "required": True},
-    "version": {"type": "str"},
-    "unpacked": {"type": "path"},
-    "convert": {"type": "bool", "default": False},
-    "conf": REQUIRED_TEXT,
-    "socket": {"type": "path", "default": "/run/mysqld/mysqld.sock"},
-    "patience": {"type": "int", "default": 120},
+    "state": option(
+        "V(saved) compares the database with the slurmdbd that is installed. If that would convert it when it starts, "
+        "the module fails, or with O(convert) stops slurmdbd, dumps the database and keeps the dump. A database on "
+        "another host is not looked at.\n"
+        "V(tried) dumps the database, loads the dump into a scratch database, and converts that. It is done in check "
+        "mode as well. Nothing is stopped, and slurmdbd's own database is only read.\n"
+        "V(converted) stops slurmdbd, dumps its database, and converts it. The dump is kept.\n"
+        "V(former) restores the database from this dump and starts the previous slurmdbd, if that is still "
+        "installed.\n"
+        "V(open) lets the new slurmdbd start, after its packages have been installed. There is no way back from then "
+        "on.\n"
+        "V(ended) removes the record. The dump is kept.",
+        choices=["saved", "tried", "converted", "former", "open", "ended"],
+        required=True,
+    ),
+    "version": option(
+        "The version of Slurm's packages that is unpacked. It names the dump. V(saved) does not need it."
+    ),
+    "unpacked": option("Directory with the packages of the new release. V(saved) does not need it.", "path"),
+    "convert": switch("Whether the slurmdbd that is installed may convert the database."),
+    "conf": option("The text of slurmdbd.conf. It can include a file with the password.", required=True),
+    "socket": option("MariaDB's socket.", "path", default="/run/mysqld/mysqld.sock"),
+    "patience": option("Seconds to wait for the previous slurmdbd.", "int", default=120),
 }
 
 

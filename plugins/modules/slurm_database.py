@@ -8,67 +8,18 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_database
 short_description: Databases and users of the MariaDB on this host
-version_added: 0.2.0
 description:
   - Asks MariaDB by its own client, as root through the socket. No package of Python is needed.
   - A password is neither on a command line nor in a statement. MariaDB gets its hash (C(mysql_native_password)).
-options:
-  socket:
-    description: MariaDB's socket.
-    type: path
-    default: /run/mysqld/mysqld.sock
-  name:
-    description: A database to make, if it does not exist.
-    type: str
-  user:
-    description:
-      - The user who has all rights to the database O(name) and no others, and logs in on this host alone.
-    type: str
-  password:
-    description: The password of O(user).
-    type: str
-  absent_databases:
-    description: Databases to remove, with their content.
-    type: list
-    elements: str
-    default: []
-  absent_users:
-    description: Users to remove.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      user:
-        description: Name of the user; empty for the anonymous one.
-        type: str
-        required: true
-      host:
-        description: From where the user comes.
-        type: str
-        required: true
-  queries:
-    description: Queries, each with a name for every column. They are asked in check mode as well, and change nothing.
-    type: list
-    elements: str
-    default: []
-extends_documentation_fragment: [gpucluster.slurm.changing]
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_database]
 """
 
 EXAMPLES = r"""
-- name: Make slurmdbd's database and its user
-  gpucluster.slurm.slurm_database:
-    name: slurm_acct_db
-    user: slurm
-    password: "{{ vaulted_password }}"
-
-- name: Remove an anonymous user, and read the databases
-  gpucluster.slurm.slurm_database:
-    absent_users:
-      - {user: "", host: "%"}
-    queries: [SELECT schema_name AS name FROM information_schema.schemata]
+- name: Create the database
+  gpucluster.slurm.slurm_database: {name: slurm_acct_db}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 from typing import TYPE_CHECKING
 
@@ -83,10 +34,11 @@ from ..module_utils.controller.mariadb_client import (
     surplus,
     wanted_grant,
 )
-from ..module_utils.host.module_run import NAMES, REQUIRED_TEXT, run_module
+from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option, several
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import DatabaseResult
+    from ..plugin_utils.results.module_results import DatabaseResult
 
 Change = tuple[str, str, str]
 """What is there before and after it, as the diff has them, and the statement."""
@@ -145,18 +97,24 @@ def change(module: AnsibleModule) -> DatabaseResult:
 
 
 ARGUMENTS = {
-    "socket": {"type": "path", "default": "/run/mysqld/mysqld.sock"},
-    "name": {"type": "str"},
-    "user": {"type": "str"},
-    "password": {"type": "str", "no_log": True},
-    "absent_databases": NAMES,
-    "absent_users": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {"user": REQUIRED_TEXT, "host": REQUIRED_TEXT},
-    },
-    "queries": NAMES,
+    "socket": option("MariaDB's socket.", "path", default="/run/mysqld/mysqld.sock"),
+    "name": option("A database to make, if it does not exist."),
+    "user": option(
+        "The user who has all rights to the database O(name) and no others, and logs in on this host alone."
+    ),
+    "password": option("The password of O(user).", no_log=True),
+    "absent_databases": several("Databases to remove, with their content."),
+    "absent_users": several(
+        "Users to remove.",
+        "dict",
+        options={
+            "user": option("Name of the user; empty for the anonymous one.", required=True),
+            "host": option("From where the user comes.", required=True),
+        },
+    ),
+    "queries": several(
+        "Queries, each with a name for every column. They are asked in check mode as well, and change nothing."
+    ),
 }
 
 

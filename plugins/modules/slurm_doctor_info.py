@@ -10,28 +10,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_doctor_info
 short_description: Gather facts about a controller or the database host for a diagnosis
-version_added: 0.2.0
 description:
   - Returns the state of the daemons of Slurm, munge and the database, with the last errors of their logs. The serving
     controller also returns the nodes that are down, drained, invalid or do not answer, and those whose slurmd takes no
     connection or gives the controller no answer.
   - It changes nothing. Role P(gpucluster.slurm.doctor#role) draws the conclusions.
-options:
-  controller:
-    description: Whether the host is a controller. Only a controller asks Slurm.
-    type: bool
-    default: true
-  keys:
-    description: Files with secrets, by the name of the secret. Missing ones are left out.
-    type: dict
-    default: {}
-    version_added: 0.3.0
-  max_key_age:
-    description: Days after which a secret is old; V(0) is no limit.
-    type: int
-    default: 0
-    version_added: 0.3.0
-extends_documentation_fragment: [gpucluster.slurm.reading]
+extends_documentation_fragment: [gpucluster.slurm.reading, gpucluster.slurm.arguments.slurm_doctor_info]
 """
 
 EXAMPLES = r"""
@@ -39,32 +23,32 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_doctor_info:
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.doctor import controller_facts, daemon_facts
+from ..module_utils.doctor import controller_facts
 from ..module_utils.host.module_run import run_module
-
-if TYPE_CHECKING:
-    from ..module_utils.doctor.results import DoctorInfo
+from ..module_utils.host.options import option, switch
 
 
-def gather_server_facts(module: AnsibleModule) -> DoctorInfo:
+def gather_server_facts(module: AnsibleModule) -> Mapping[str, object]:
     """The module's result. Raises CommandError and ValueError."""
     given = module.params
-    answer = controller_facts.gather(given["controller"])
-    old = daemon_facts.find_old(given["keys"], given["max_key_age"])
-    return {"changed": False, "time": time.time(), "clock_offset": 0.0, "old_keys": old, **answer}
+    answer = controller_facts.gather(given["controller"], given["keys"], given["max_key_age"])
+    return {"changed": False, "time": time.time(), "clock_offset": 0.0, **asdict(answer)}
 
 
 ARGUMENTS = {
-    "controller": {"type": "bool", "default": True},
-    "keys": {"type": "dict", "default": {}, "no_log": False},
-    "max_key_age": {"type": "int", "default": 0, "no_log": False},
+    "controller": switch("Whether the host is a controller. Only a controller asks Slurm.", default=True),
+    "keys": option(
+        "Files with secrets, by the name of the secret. Missing ones are left out.", "dict", default={}, no_log=False
+    ),
+    "max_key_age": option("Days after which a secret is old; V(0) is no limit.", "int", default=0, no_log=False),
 }
 
 

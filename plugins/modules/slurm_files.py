@@ -8,74 +8,19 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_files
 short_description: Write files that no daemon has to load, and correct directories
-version_added: 0.1.0
 description:
   - Replaces each file atomically, and removes files of a directory that it wrote before and that are no longer wanted.
     One task and one connection serve any number of files.
   - For files of a daemon use M(gpucluster.slurm.slurm_service), which restarts the daemon.
-options:
-  secrets:
-    description: Files with secret content, which is never shown.
-    type: list
-    elements: dict
-    default: []
-    version_added: 0.3.0
-    suboptions:
-      path:
-        description: Path of the file.
-        type: path
-        required: true
-      secret:
-        description: The content of the file, encoded in base64.
-        type: str
-        required: true
-      owner:
-        description: User and group that own the file, by name.
-        type: str
-        default: root
-      mode:
-        description: Permissions of the file, in octal.
-        type: str
-        default: "0600"
-  purge:
-    description:
-      - Directory from which other files are removed if they contain C(Managed by gpucluster.slurm) in their first or
-        last KiB.
-    type: path
-  note:
-    description: A name for O(digest).
-    type: str
-    version_added: 0.2.0
-  digest:
-    description:
-      - A checksum of the other options. While nothing of what the module has applied changes, the fact C(made) of
-        M(gpucluster.slurm.slurm_host_facts) has it for O(note), and the module need not run again.
-    type: str
-    version_added: 0.2.0
-extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files, gpucluster.slurm.directories]
-seealso:
-  - module: gpucluster.slurm.slurm_service
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_files]
 """
 
 EXAMPLES = r"""
-- name: Write one check, and remove earlier ones
-  gpucluster.slurm.slurm_files:
-    files:
-      - path: /etc/gpucluster-slurm/health.d/scratch
-        content: |
-          #!/bin/sh
-          # Managed by gpucluster.slurm
-          mountpoint -q /scratch
-        mode: "0755"
-    purge: /etc/gpucluster-slurm/health.d
-
-- name: Make the directory of the images of a registry
-  gpucluster.slurm.slurm_files:
-    directories:
-      - {path: /srv/registry, owner: docker-registry, mode: "0750"}
+- name: Create a directory
+  gpucluster.slurm.slurm_files: {directories: [{path: /srv/registry, owner: docker-registry}]}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from typing import TYPE_CHECKING
@@ -83,14 +28,15 @@ from typing import TYPE_CHECKING
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.host import applied_state
-from ..module_utils.host.directories import OPTIONS as DIRECTORY
+from ..module_utils.host.directories import OPTION as DIRECTORIES
 from ..module_utils.host.directories import Directories
 from ..module_utils.host.directories import from_options as wanted_directories
-from ..module_utils.host.files import OPTIONS, SECRET_OPTIONS, check, from_options, from_secret_options, replace
+from ..module_utils.host.files import OPTION, SECRET_OPTIONS, check, from_options, from_secret_options, replace
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option, several
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import FilesResult
+    from ..plugin_utils.results.module_results import FilesResult
 
 MARK = b"Managed by gpucluster.slurm"
 """The text by which files of this collection are recognized."""
@@ -129,25 +75,34 @@ def change_files(module: AnsibleModule) -> FilesResult:
         replace(files)
         for path in gone:
             os.unlink(path)
-        if params["note"]:
+        if params["record"]:
             purged = [params["purge"]] if params["purge"] else []
-            applied_state.keep(params["note"], params["digest"] or "", [*(file.path for file in files), *purged])
+            applied_state.keep(params["record"], params["digest"] or "", [*(file.path for file in files), *purged])
     paths = [file.path for file in changes] + gone
     return {"changed": bool(paths or directories.differ), "files": paths, "diff": diff}
 
 
 ARGUMENTS = {
-    "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
-    "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
-    "secrets": {"type": "list", "elements": "dict", "default": [], "options": SECRET_OPTIONS, "no_log": False},
-    "purge": {"type": "path"},
-    "note": {"type": "str"},
-    "digest": {"type": "str"},
+    "files": OPTION,
+    "directories": DIRECTORIES,
+    "secrets": several(
+        "Files with secret content, which is never shown.", "dict", options=SECRET_OPTIONS, no_log=False
+    ),
+    "purge": option(
+        "Directory from which other files are removed if they contain C(Managed by gpucluster.slurm) in their first "
+        "or last KiB.",
+        "path",
+    ),
+    "record": option("Name of the record that keeps O(digest)."),
+    "digest": option(
+        "A checksum of the other options. While nothing of what the module has applied changes, the fact C(applied) of "
+        "M(gpucluster.slurm.slurm_host_facts) has it for O(record), and the module need not run again."
+    ),
 }
 
 
 def main() -> None:
-    run_module(change_files, ARGUMENTS, required_by={"digest": "note"})
+    run_module(change_files, ARGUMENTS, required_by={"digest": "record"})
 
 
 if __name__ == "__main__":

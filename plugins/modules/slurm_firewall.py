@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_firewall
 short_description: Load the firewall of a host, and take it back if nobody can log in
-version_added: 0.2.0
 description:
   - Loads the table C(inet gpucluster_slurm) of nftables, in one transaction, and lets each boot load it. Other tables
     are never touched.
@@ -17,52 +16,15 @@ description:
   - If the run is killed between the change and its confirmation, a timer of the host takes the rules back after two
     minutes. A boot meanwhile loads confirmed rules only.
   - Rules that would refuse the address of the present connection are not loaded.
-options:
-  rules:
-    description: The file for nft, which replaces the table. Without it, the table, its unit and its files are removed.
-    type: str
-    default: ""
-  unit:
-    description: The unit of systemd that loads the rules at each boot. It is required with O(rules).
-    type: str
-    default: ""
-  digest:
-    description: A name of the rules, which C(slurm_host_facts) returns as long as they hold.
-    type: str
-    default: ""
-  ssh:
-    description: The addresses, ranges and networks from which the rules let in ssh; V(any) is everybody.
-    type: list
-    elements: str
-    default: [any]
-  ssh_port:
-    description: The port of sshd that the rules open; V(0) is every port.
-    type: int
-    default: 22
-  state:
-    description:
-      - V(present) makes a change. V(proven) ends the timer, since a new connection has come through, and V(former)
-        restores the previous rules. Only the first one is for playbooks; the module's action on the control host uses
-        the others.
-    type: str
-    choices: [present, proven, former]
-    default: present
-extends_documentation_fragment: [gpucluster.slurm.changing]
-seealso:
-  - module: gpucluster.slurm.slurm_access
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_firewall]
 """
 
 EXAMPLES = r"""
 - name: Load the firewall
-  gpucluster.slurm.slurm_firewall:
-    rules: "{{ lookup('ansible.builtin.template', 'rules.nft.j2') }}"
-    unit: "{{ lookup('ansible.builtin.template', 'firewall.service.j2') }}"
-    digest: "{{ plan.digest }}"
-    ssh: "{{ plan.ssh }}"
-    ssh_port: "{{ plan.ssh_port }}"
+  gpucluster.slurm.slurm_firewall: {rules: "{{ rules }}", unit: "{{ unit }}", digest: "{{ digest }}"}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 from ipaddress import ip_address, ip_network
@@ -75,9 +37,10 @@ from ..module_utils.host import firewall_change as firewall
 from ..module_utils.host.files import File, FileError, check, replace
 from ..module_utils.host.json_files import read_record
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import FirewallResult
+    from ..plugin_utils.results.module_results import FirewallResult
 
 
 def connection() -> tuple[str, int] | None:
@@ -171,7 +134,7 @@ def present(module: AnsibleModule) -> FirewallResult:
 
 def change_rules(rules: File, unit: File, digest: str, unproven: bool) -> None:
     """Write the files, and load the rules if a new connection has to confirm them. Raises FileError, OSError."""
-    firewall.take_back()  # of a run that was killed
+    firewall.restore()  # of a run that was killed
     replace([unit])
     if unproven:
         firewall.apply(rules.content.decode(), digest)
@@ -204,17 +167,31 @@ def change_firewall(module: AnsibleModule) -> FirewallResult:
     if module.params["state"] == "proven":
         firewall.confirm()
     else:
-        firewall.take_back()
+        firewall.restore()
     return {"changed": True, "unproven": False}
 
 
 ARGUMENTS = {
-    "rules": {"type": "str", "default": ""},
-    "unit": {"type": "str", "default": ""},
-    "digest": {"type": "str", "default": ""},
-    "ssh": {"type": "list", "elements": "str", "default": ["any"]},
-    "ssh_port": {"type": "int", "default": 22},
-    "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
+    "rules": option(
+        "The file for nft, which replaces the table. Without it, the table, its unit and its files are removed.",
+        default="",
+    ),
+    "unit": option("The unit of systemd that loads the rules at each boot. It is required with O(rules).", default=""),
+    "digest": option("A name of the rules, which C(slurm_host_facts) returns as long as they hold.", default=""),
+    "ssh": option(
+        "The addresses, ranges and networks from which the rules let in ssh; V(any) is everybody.",
+        "list",
+        elements="str",
+        default=["any"],
+    ),
+    "ssh_port": option("The port of sshd that the rules open; V(0) is every port.", "int", default=22),
+    "state": option(
+        "V(present) makes a change. V(proven) ends the timer, since a new connection has come through, and V(former) "
+        "restores the previous rules. Only the first one is for playbooks; the module's action on the control host "
+        "uses the others.",
+        choices=["present", "proven", "former"],
+        default="present",
+    ),
 }
 
 

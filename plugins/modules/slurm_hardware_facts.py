@@ -16,16 +16,13 @@ description:
     facts are the measured values.
   - If nvidia-smi fails, or its answer is not understood or lacks a GPU of the driver, there is a warning.
   - CPUs that are offline, and the efficient cores of Intel's hybrid processors, are left out, as Slurm does.
-options:
-  sysroot:
-    description:
-      - Directory with C(/sys) and C(/proc) of the machine. Any directory except C(/) is a dump of another machine, for
-        which no commands are run.
-    type: path
-    default: /
 notes:
   - The special treatment of Xeon Phi and of Fujitsu's SPARC64 processors in hwloc is not implemented.
-extends_documentation_fragment: [gpucluster.slurm.hardware, gpucluster.slurm.reading]
+attributes:
+  facts:
+    description: Action returns an C(ansible_facts) dictionary that will update existing host facts.
+    support: full
+extends_documentation_fragment: [gpucluster.slurm.reading, gpucluster.slurm.arguments.slurm_hardware_facts]
 seealso:
   - module: gpucluster.slurm.slurm_host_facts
 """
@@ -222,9 +219,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.facts.measurement import OPTIONS, measure
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import HardwareResult
+    from ..plugin_utils.results.module_results import HardwareResult
 
 
 def hardware_facts(module: AnsibleModule) -> HardwareResult:
@@ -233,7 +231,15 @@ def hardware_facts(module: AnsibleModule) -> HardwareResult:
     return {"changed": False, "ansible_facts": {"slurm_hardware": facts}, "differences": differences}
 
 
-ARGUMENTS = {"sysroot": {"type": "path", "default": "/"}, **OPTIONS}
+ARGUMENTS = {
+    "sysroot": option(
+        "Directory with C(/sys) and C(/proc) of the machine. Any directory except C(/) is a dump of another machine, "
+        "for which no commands are run.",
+        "path",
+        default="/",
+    ),
+    **OPTIONS,
+}
 
 
 def main() -> None:

@@ -8,110 +8,38 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_host_cleanup
 short_description: Remove what this collection has installed on a host
-version_added: 0.2.0
 description:
   - Stops and disables services, then removes packages, secrets, files, directories and parts of files, in this order. A
     run that was killed is completed by the next one.
   - Other packages, accounts, homes and data stay.
-options:
-  services:
-    description:
-      - Services, and timers (C(NAME.timer)), that are stopped and disabled. Those that the host does not have are left
-        out.
-    type: list
-    elements: str
-    default: []
-  packages:
-    description:
-      - Packages that are purged if this collection has installed them, which the directory
-        C(/var/lib/gpucluster-slurm/installed) records. One that another package needs stays, and is no longer recorded.
-    type: list
-    elements: str
-    default: []
-  secrets:
-    description: Files that are removed, whatever they contain.
-    type: list
-    elements: path
-    default: []
-  files:
-    description: Patterns of files, as of a shell. Files without the text C(Managed by gpucluster.slurm) stay.
-    type: list
-    elements: path
-    default: []
-  directories:
-    description: Directories of this collection, which are removed with all that they have.
-    type: list
-    elements: path
-    default: []
-  empty_directories:
-    description:
-      - Directories that are removed if nothing is in them, after all others. A warning names those that stay and what
-        is in them.
-    type: list
-    elements: path
-    default: []
-  parts:
-    description: Files of others that have a part of this collection.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      path:
-        description: The file.
-        type: path
-        required: true
-      marker:
-        description: The lines around the part, with C({mark}) for BEGIN and END.
-        type: str
-        required: true
-  restored:
-    description: >-
-      Files of others that are put back after O(files) have been removed, and before O(directories) are. Without the
-      directory C(kept) nothing is put back.
-    type: dict
-    suboptions:
-      kept:
-        description: The directory with the files as they were.
-        type: path
-        required: true
-      path:
-        description: The directory that they were in.
-        type: path
-        required: true
-extends_documentation_fragment: [gpucluster.slurm.changing]
-seealso:
-  - module: gpucluster.slurm.slurm_storage
-  - module: gpucluster.slurm.slurm_access
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_host_cleanup]
 """
 
 EXAMPLES = r"""
 - name: Clean a host that leaves the cluster
-  gpucluster.slurm.slurm_host_cleanup:
-    services: [slurmd, munge]
-    secrets: [/etc/munge/munge.key]
-    parts:
-      - {path: /etc/hosts, marker: "# {mark} gpucluster.slurm hpc-demo-cluster"}
+  gpucluster.slurm.slurm_host_cleanup: {services: [slurmd, munge], secrets: [/etc/munge/munge.key]}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import glob
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.client.commands import CommandError, run
 from ..module_utils.formats.package_names import INSTALLED
 from ..module_utils.host.files import File, part_of, without_part, write
-from ..module_utils.host.module_run import PATHS, REQUIRED_PATH, run_module
-from ..module_utils.host.plan_result import plan_result
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option, several
+from ..module_utils.host.plan_result import PlanRow, plan_result
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PlanResult
+    from ..plugin_utils.results.module_results import PlanResult
 
 MARK = b"Managed by gpucluster.slurm"
 EDGE = 1024
@@ -132,8 +60,6 @@ PURGE = [
 ]
 REMOVED = re.compile(r"^(?:Purg|Remv) (\S+)", re.MULTILINE)
 """A package that apt would remove, in the output of its simulation."""
-
-Change = dict[str, Any]
 
 
 def systemctl(*arguments: str) -> str:
@@ -168,7 +94,7 @@ def managed(path: str) -> bool:
         return MARK in head + file.read(EDGE)
 
 
-def clean(params: dict[str, Any], check_mode: bool) -> list[Change]:
+def clean(params: Params, check_mode: bool) -> list[PlanRow]:
     """Do the work, and return the changes. Raises CommandError, FileError and OSError."""
     changes = stop_services(params["services"], check_mode)
     changes += remove_packages(params["packages"], check_mode)
@@ -187,7 +113,7 @@ def clean(params: dict[str, Any], check_mode: bool) -> list[Change]:
     return changes
 
 
-def sort_empty(directories: Iterable[str], changes: Iterable[Change]) -> tuple[list[str], dict[str, list[str]]]:
+def sort_empty(directories: Iterable[str], changes: Iterable[PlanRow]) -> tuple[list[str], dict[str, list[str]]]:
     """The directories with nothing but what these changes remove, and those with more, which is named.
 
     A directory comes before the one that it is in.
@@ -204,7 +130,7 @@ def sort_empty(directories: Iterable[str], changes: Iterable[Change]) -> tuple[l
     return empty, left
 
 
-def stop_services(services: Iterable[str], check_mode: bool) -> list[Change]:
+def stop_services(services: Iterable[str], check_mode: bool) -> list[PlanRow]:
     """Stop services, so that they do not start again. Raises CommandError."""
     changes = []
     for service in services:
@@ -232,7 +158,7 @@ def needed_packages(names: Iterable[str]) -> dict[str, list[str]]:
     return needed
 
 
-def remove_packages(names: Iterable[str], check_mode: bool) -> list[Change]:
+def remove_packages(names: Iterable[str], check_mode: bool) -> list[PlanRow]:
     """Purge the packages that this collection has installed and no other one needs. Raises CommandError, OSError."""
     changes = []
     recorded = recorded_packages(names)
@@ -251,7 +177,7 @@ def remove_packages(names: Iterable[str], check_mode: bool) -> list[Change]:
     return changes
 
 
-def remove_paths(paths: Iterable[str], kind: str, remove: Callable[[str], None], check_mode: bool) -> list[Change]:
+def remove_paths(paths: Iterable[str], kind: str, remove: Callable[[str], None], check_mode: bool) -> list[PlanRow]:
     """Remove files or directories; `kind` is what they are in the plan. Raises OSError."""
     changes = []
     for path in paths:
@@ -261,7 +187,7 @@ def remove_paths(paths: Iterable[str], kind: str, remove: Callable[[str], None],
     return changes
 
 
-def restored(kept: str, path: str, check_mode: bool) -> list[Change]:
+def restored(kept: str, path: str, check_mode: bool) -> list[PlanRow]:
     """Put files back, with their owners, modes and times. Raises OSError."""
     names = sorted(os.listdir(kept)) if os.path.isdir(kept) else []
     for name in [] if check_mode else names:
@@ -279,7 +205,7 @@ def restored(kept: str, path: str, check_mode: bool) -> list[Change]:
     )
 
 
-def without(path: str, marker: str, check_mode: bool) -> list[Change]:
+def without(path: str, marker: str, check_mode: bool) -> list[PlanRow]:
     """Remove a part of a file, which keeps its owner and mode. Raises FileError and OSError."""
     file = File(path, b"")
     there = part_of(file.found or b"", marker)
@@ -293,19 +219,42 @@ def without(path: str, marker: str, check_mode: bool) -> list[Change]:
 
 
 ARGUMENTS = {
-    "services": {"type": "list", "elements": "str", "default": []},
-    "packages": {"type": "list", "elements": "str", "default": []},
-    "secrets": {**PATHS, "no_log": False},  # their names
-    "files": PATHS,
-    "directories": PATHS,
-    "empty_directories": PATHS,
-    "parts": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {"path": REQUIRED_PATH, "marker": {"type": "str", "required": True}},
-    },
-    "restored": {"type": "dict", "options": {"kept": REQUIRED_PATH, "path": REQUIRED_PATH}},
+    "services": several(
+        "Services, and timers (C(NAME.timer)), that are stopped and disabled. Those that the host does not have are "
+        "left out."
+    ),
+    "packages": several(
+        "Packages that are purged if this collection has installed them, which the directory "
+        "C(/var/lib/gpucluster-slurm/installed) records. One that another package needs stays, and is no longer "
+        "recorded."
+    ),
+    "secrets": several("Files that are removed, whatever they contain.", "path", no_log=False),
+    "files": several(
+        "Patterns of files, as of a shell. Files without the text C(Managed by gpucluster.slurm) stay.", "path"
+    ),
+    "directories": several("Directories of this collection, which are removed with all that they have.", "path"),
+    "empty_directories": several(
+        "Directories that are removed if nothing is in them, after all others. A warning names those that stay and "
+        "what is in them.",
+        "path",
+    ),
+    "parts": several(
+        "Files of others that have a part of this collection.",
+        "dict",
+        options={
+            "path": option("The file.", "path", required=True),
+            "marker": option("The lines around the part, with C({mark}) for BEGIN and END.", required=True),
+        },
+    ),
+    "restored": option(
+        "Files of others that are put back after O(files) have been removed, and before O(directories) are. Without "
+        "the directory C(kept) nothing is put back.",
+        "dict",
+        options={
+            "kept": option("The directory with the files as they were.", "path", required=True),
+            "path": option("The directory that they were in.", "path", required=True),
+        },
+    ),
 }
 
 

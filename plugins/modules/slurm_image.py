@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_image
 short_description: Remove what must not be in an image, and search for secrets
-version_added: 0.2.0
 description:
   - Removes what makes one host differ from another - the machine id, ssh host keys, the random seed, leases of DHCP,
     the state of cloud-init, the munge key that its package makes.
@@ -19,41 +18,30 @@ description:
   - C(/etc/machine-id) stays as an empty file, and not as V(uninitialized), with which systemd would enable units by
     its presets at the first boot (machine-id(5), First Boot Semantics).
   - Both are one task, because sshd takes no new connection without its host keys.
-options:
-  accepted:
-    description: Paths in which a secret is accepted, by name or by patterns of a shell.
-    type: list
-    elements: str
-    default: []
-extends_documentation_fragment: [gpucluster.slurm.changing]
-seealso:
-  - module: gpucluster.slurm.slurm_host_cleanup
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_image]
 """
 
 EXAMPLES = r"""
 - name: Remove what must not be in the image
   gpucluster.slurm.slurm_image:
-
-- name: Let the key stay that a package has made for tests
-  gpucluster.slurm.slurm_image:
-    accepted: [/etc/ssl/private/ssl-cert-snakeoil.key]
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import glob
 import os
 import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..module_utils.host import image_scan
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import several
 from ..module_utils.host.plan_result import plan_result
 from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ImageResult
+    from ..plugin_utils.results.module_results import ImageResult
 
 MACHINE_ID = "/etc/machine-id"
 """It must be there: systemd mounts a file over it where the image cannot be written."""
@@ -114,7 +102,7 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-def seal(params: dict[str, Any], check_mode: bool) -> ImageResult:
+def seal(params: Params, check_mode: bool) -> ImageResult:
     """Remove what must not be in the image, and search for secrets. Raises ImageError, OSError."""
     plan = list(identities())
     if not check_mode:
@@ -141,7 +129,7 @@ def seal(params: dict[str, Any], check_mode: bool) -> ImageResult:
     return {**plan_result(plan), "remarks": [str(finding) for finding in found]}
 
 
-ARGUMENTS = {"accepted": {"type": "list", "elements": "str", "default": []}}
+ARGUMENTS = {"accepted": several("Paths in which a secret is accepted, by name or by patterns of a shell.")}
 
 
 def main() -> None:

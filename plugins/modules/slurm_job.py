@@ -19,129 +19,6 @@ description:
     minute has failed.
   - Jobs are submitted as the user that runs the module. Use C(become_user) to submit as another user.
   - After O(timeout) the jobs of this module that have not ended are cancelled.
-options:
-  command: &command
-    description:
-      - Command line that the job runs with C(/bin/sh).
-      - A job has either O(command) or O(script).
-    type: str
-  script: &script
-    description: Text of the batch script, with C(#!) and any C(#SBATCH) lines.
-    type: str
-  name: &name
-    description: Name of the job. Without it, V(ansible).
-    type: str
-  partition: &partition
-    description: Partition. Without it, the cluster's default.
-    type: str
-  nodelist: &nodelist
-    description: Nodes that the job must have, a hostlist.
-    type: str
-  nodes: &nodes
-    description: Number of nodes, or a range such as V(2-4).
-    type: str
-  ntasks: &ntasks
-    description: Number of tasks.
-    type: int
-  cpus_per_task: &cpus_per_task
-    description: CPUs for each task.
-    type: int
-  memory: &memory
-    description: Memory for each node, in MiB or with a unit as in V(2G).
-    type: str
-  gres: &gres
-    description: Generic resources for each node, such as V(gpu:2).
-    type: str
-  array: &array
-    description:
-      - Indexes of a job array, such as V(0-3). The state of the array is that of its first task that is not
-        V(COMPLETED).
-    type: str
-  time: &time
-    description:
-      - Time limit in minutes or as C(days-hours:minutes:seconds). Quote it, since YAML reads V(1:30) as a number.
-    type: str
-  account: &account
-    description: Account to charge.
-    type: str
-  qos: &qos
-    description: Quality of service.
-    type: str
-  user: &user
-    description:
-      - Another user, as whom C(sbatch --test-only) asks whether the job has a valid account and QOS.
-      - It is not submitted, and other reasons why it could not start now do not count.
-      - Only root can ask. Otherwise, and for a user whom this host does not have, the job is left out.
-    type: str
-    version_added: 0.2.0
-  begin: &begin
-    description: Earliest start, such as V(now+1hour).
-    type: str
-  output: &output
-    description: File for the job's output, on the node that runs it. Without it, C(/dev/null).
-    type: str
-  options: &options
-    description:
-      - Further long options of C(sbatch), by name without dashes. Use V(true) for an option without a value.
-      - Options of a job are added to the options for all jobs.
-    type: dict
-  expect: &expect
-    description:
-      - Expected end of the job. Without it, V(COMPLETED).
-      - V(REFUSED) means that C(sbatch) does not accept the job, and V(ACCEPTED) that it would accept that of O(user).
-    type: str
-    choices: [COMPLETED, ACCEPTED, CANCELLED, FAILED, OUT_OF_MEMORY, REFUSED, TIMEOUT]
-  expect_reason: &expect_reason
-    description: Regular expression that must match a part of Slurm's reason for the end or the refusal.
-    type: str
-  cancel_when: &cancel_when
-    description: State in which the job is cancelled, as soon as a poll sees it.
-    type: str
-    choices: [pending, running]
-  jobs:
-    description:
-      - The jobs. The other options are the defaults of each job.
-      - Without this option, the other options describe one job.
-    type: list
-    elements: dict
-    suboptions:
-      command: *command
-      script: *script
-      name: *name
-      partition: *partition
-      nodelist: *nodelist
-      nodes: *nodes
-      ntasks: *ntasks
-      cpus_per_task: *cpus_per_task
-      memory: *memory
-      gres: *gres
-      array: *array
-      time: *time
-      account: *account
-      qos: *qos
-      user: *user
-      begin: *begin
-      output: *output
-      options: *options
-      expect: *expect
-      expect_reason: *expect_reason
-      cancel_when: *cancel_when
-  timeout:
-    description: Seconds in which all jobs must end.
-    type: int
-    default: 300
-  busy_timeout:
-    description:
-      - Seconds after which the module no longer waits, if all jobs that are left wait for nodes that others use
-        (the nodes of their O(nodelist) are in service, and Slurm's reason is V(Resources), for example) or that a
-        person has drained.
-      - Without it, the module waits for these jobs as well until O(timeout).
-    type: int
-    version_added: 0.2.0
-  poll:
-    description: Seconds between two polls of the jobs.
-    type: float
-    default: 1
 attributes:
   check_mode:
     description: Nothing is submitted. RV(ignore:changed) is true, as it would be; RV(jobs) is empty.
@@ -153,6 +30,7 @@ notes:
   - A submitted job is a change. If the jobs only read, set C(changed_when=false) on the task.
 requirements:
   - Slurm's commands (22.05 or later), with a controller that answers
+extends_documentation_fragment: [gpucluster.slurm.arguments.slurm_job]
 """
 
 EXAMPLES = r"""
@@ -260,17 +138,18 @@ import pwd
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.client.commands import CommandError, run
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option
 from ..module_utils.jobs import batch as slurm
 from ..module_utils.language.hostlist import expand
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import EndedJob, JobResult
+    from ..plugin_utils.results.module_results import EndedJob, JobResult
 
 ACCOUNTING_LAG = 60
 """Seconds until slurmdbd must have the records of slurmctld."""
@@ -278,24 +157,58 @@ ACCOUNTING_LAG = 60
 SUBMITTERS = 8
 """Jobs that are submitted at the same time. sbatch waits most of its time."""
 
-JOB_OPTIONS: dict[str, dict[str, Any]] = {
-    **{option: {"type": "str"} for option in ("command", "script", "name", "user", "expect_reason")},
-    **{option: {"type": of_type} for option, of_type in slurm.SBATCH_OPTIONS.items()},
-    "options": {"type": "dict"},
-    "expect": {
-        "type": "str",
-        "choices": ["COMPLETED", "ACCEPTED", "CANCELLED", "FAILED", "OUT_OF_MEMORY", "REFUSED", "TIMEOUT"],
-    },
-    "cancel_when": {"type": "str", "choices": ["pending", "running"]},
+JOB_OPTIONS = {
+    "command": option("Command line that the job runs with C(/bin/sh).\nA job has either O(command) or O(script)."),
+    "script": option("Text of the batch script, with C(#!) and any C(#SBATCH) lines."),
+    "name": option("Name of the job. Without it, V(ansible)."),
+    "user": option(
+        "Another user, as whom C(sbatch --test-only) asks whether the job has a valid account and QOS.\n"
+        "It is not submitted, and other reasons why it could not start now do not count.\n"
+        "Only root can ask. Otherwise, and for a user whom this host does not have, the job is left out.",
+        version_added="0.2.0",
+    ),
+    "expect_reason": option("Regular expression that must match a part of Slurm's reason for the end or the refusal."),
+    "partition": option("Partition. Without it, the cluster's default."),
+    "nodelist": option("Nodes that the job must have, a hostlist."),
+    "nodes": option("Number of nodes, or a range such as V(2-4)."),
+    "ntasks": option("Number of tasks.", "int"),
+    "cpus_per_task": option("CPUs for each task.", "int"),
+    "memory": option("Memory for each node, in MiB or with a unit as in V(2G)."),
+    "gres": option("Generic resources for each node, such as V(gpu:2)."),
+    "array": option(
+        "Indexes of a job array, such as V(0-3). The state of the array is that of its first task that is not "
+        "V(COMPLETED)."
+    ),
+    "time": option(
+        "Time limit in minutes or as C(days-hours:minutes:seconds). Quote it, since YAML reads V(1:30) as a number."
+    ),
+    "account": option("Account to charge."),
+    "qos": option("Quality of service."),
+    "begin": option("Earliest start, such as V(now+1hour)."),
+    "output": option("File for the job's output, on the node that runs it. Without it, C(/dev/null)."),
+    "options": option(
+        "Further long options of C(sbatch), by name without dashes. Use V(true) for an option without a value.\n"
+        "Options of a job are added to the options for all jobs.",
+        "dict",
+    ),
+    "expect": option(
+        "Expected end of the job. Without it, V(COMPLETED).\n"
+        "V(REFUSED) means that C(sbatch) does not accept the job, and V(ACCEPTED) that it would accept that of "
+        "O(user).",
+        choices=["COMPLETED", "ACCEPTED", "CANCELLED", "FAILED", "OUT_OF_MEMORY", "REFUSED", "TIMEOUT"],
+    ),
+    "cancel_when": option(
+        "State in which the job is cancelled, as soon as a poll sees it.", choices=["pending", "running"]
+    ),
 }
 
 
-def wanted_jobs(params: dict[str, Any]) -> list[dict[str, Any]]:
+def wanted_jobs(params: Params) -> list[slurm.Job]:
     """The jobs that the task describes, each with the options for all jobs. Raises ValueError."""
-    common = {option: params[option] for option in JOB_OPTIONS if params[option] is not None}
+    common = {name: params[name] for name in JOB_OPTIONS if params[name] is not None}
     wanted = []
     for given in [{}] if params["jobs"] is None else params["jobs"]:
-        own = {option: value for option, value in given.items() if value is not None}
+        own = {name: value for name, value in given.items() if value is not None}
         # A job's own script replaces the command for all jobs, and the reverse.
         inherited = {
             k: v for k, v in common.items() if k not in ("command", "script") or not {"command", "script"} & set(own)
@@ -309,7 +222,7 @@ def wanted_jobs(params: dict[str, Any]) -> list[dict[str, Any]]:
     return wanted
 
 
-def can_ask(job: dict[str, Any]) -> bool:
+def can_ask(job: slurm.Job) -> bool:
     """Whether the job is one of this user, or of another one of this host, as whom root can ask."""
     try:
         return "user" not in job or (os.geteuid() == 0 and bool(pwd.getpwnam(job["user"])))
@@ -325,7 +238,7 @@ def has_accounting() -> bool:
     return any(line.startswith("AccountingStorageType ") and "slurmdbd" in line for line in answer.output.split("\n"))
 
 
-def submit(job: dict[str, Any]) -> tuple[int, str]:
+def submit(job: slurm.Job) -> tuple[int, str]:
     """Submit one job: its number, or 0 and Slurm's reason; empty for a job of another user that it would accept."""
     if "user" in job:
         options = ["--chdir=/", "--test-only"]
@@ -338,7 +251,7 @@ def submit(job: dict[str, Any]) -> tuple[int, str]:
     return (0, slurm.refusal(answer.message)) if answer.status else (int(answer.output.split(";")[0]), "")
 
 
-def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float, busy_timeout: float) -> slurm.Known:
+def wait(jobs: dict[int, slurm.Job], until: float, poll: float, busy_timeout: float) -> slurm.Known:
     """Poll the jobs until all have ended, or until a time of the monotonic clock; cancel those with cancel_when.
 
     If all that are left wait for others, it stops after busy_timeout.
@@ -370,7 +283,7 @@ def wait(jobs: dict[int, dict[str, Any]], until: float, poll: float, busy_timeou
         cancel(running if known else set(jobs))
 
 
-def wait_for_others(left: list[slurm.JobRecord], jobs: dict[int, dict[str, Any]]) -> bool:
+def wait_for_others(left: list[slurm.JobRecord], jobs: dict[int, slurm.Job]) -> bool:
     """Whether all of these jobs wait for nodes that others use."""
     states = node_states([jobs[record.job_id] for record in left])
     own = {record: expand(jobs[record.job_id].get("nodelist") or "") for record in left}
@@ -403,7 +316,7 @@ def from_accounting(ended: dict[int, list[slurm.JobRecord]], poll: float) -> dic
     return booked
 
 
-def node_states(jobs: list[dict[str, Any]]) -> dict[str, str]:
+def node_states(jobs: list[slurm.Job]) -> dict[str, str]:
     """State of the nodes that these jobs wait for."""
     hostlists = {job["nodelist"] for job in jobs if job.get("nodelist")}
     if not hostlists:
@@ -418,7 +331,7 @@ def node_states(jobs: list[dict[str, Any]]) -> dict[str, str]:
 class Submission:
     """A job, and the answer of sbatch."""
 
-    job: dict[str, Any]
+    job: slurm.Job
     job_id: int
     """0 for a job that sbatch has refused."""
     refusal: str
@@ -443,7 +356,7 @@ def result_of(submission: Submission, record: slurm.JobRecord, status: str, mess
     }
 
 
-def add_node_states(results: list[EndedJob], wanted: list[dict[str, Any]]) -> None:
+def add_node_states(results: list[EndedJob], wanted: list[slurm.Job]) -> None:
     """Put the states of nodes into the results of jobs that wait for them."""
     waiting = [(result, job) for result, job in zip(results, wanted) if result["status"] == "waiting"]
     states = node_states([job for _result, job in waiting])
@@ -453,7 +366,7 @@ def add_node_states(results: list[EndedJob], wanted: list[dict[str, Any]]) -> No
 
 
 def outcome(
-    wanted: list[dict[str, Any]], timeout: int, poll: float, busy_timeout: float, accounting: bool
+    wanted: list[slurm.Job], timeout: int, poll: float, busy_timeout: float, accounting: bool
 ) -> list[EndedJob]:
     """Submit the jobs, wait for them, and return the result of each."""
     with ThreadPoolExecutor(SUBMITTERS) as pool:
@@ -512,10 +425,23 @@ def run_jobs(module: AnsibleModule) -> JobResult:
 
 ARGUMENTS = {
     **JOB_OPTIONS,
-    "jobs": {"type": "list", "elements": "dict", "options": JOB_OPTIONS},
-    "timeout": {"type": "int", "default": 300},
-    "busy_timeout": {"type": "int"},
-    "poll": {"type": "float", "default": 1},
+    "jobs": option(
+        "The jobs. The other options are the defaults of each job.\n"
+        "Without this option, the other options describe one job.",
+        "list",
+        elements="dict",
+        options=JOB_OPTIONS,
+    ),
+    "timeout": option("Seconds in which all jobs must end.", "int", default=300),
+    "busy_timeout": option(
+        "Seconds after which the module no longer waits, if all jobs that are left wait for nodes that others use "
+        "(the nodes of their O(nodelist) are in service, and Slurm's reason is V(Resources), for example) or that a "
+        "person has drained.\n"
+        "Without it, the module waits for these jobs as well until O(timeout).",
+        "int",
+        version_added="0.2.0",
+    ),
+    "poll": option("Seconds between two polls of the jobs.", "float", default=1),
 }
 
 

@@ -10,88 +10,34 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_maintenance
 short_description: Find the jobs that a maintenance concerns, and mail their users
-version_added: 0.3.0
 description:
   - Steps of the playbook C(gpucluster.slurm.maintenance), on a controller. M(gpucluster.slurm.slurm_reservation) makes
     the reservation.
   - Who has got which mail is kept in C(/var/lib/gpucluster-slurm/maintenance.json), so that each user gets one for
     each change.
-options:
-  step:
-    description:
-      - V(look) checks the time against the present reservation, and finds jobs. It changes nothing.
-      - V(mail) sends the mails that are due. A mail that could not be sent is due again in the next run.
-    type: str
-    choices: [look, mail]
-    required: true
-  state:
-    description: Whether there is to be a maintenance. With V(absent), V(mail) tells all who have got a mail.
-    type: str
-    choices: [present, absent]
-    default: present
-  start:
-    description: Its start, as the option C(maintenance_start) of the playbook.
-    type: str
-    default: ""
-  hours:
-    description: Its length.
-    type: float
-    default: 0
-  nodes:
-    description: Its nodes, a hostlist, or V(ALL).
-    type: str
-    default: ALL
-  cluster:
-    description: Name of the cluster, for mails.
-    type: str
-    default: ""
-  text:
-    description: A text of the site in the mails.
-    type: str
-    default: ""
-  sender:
-    description: The address that mails come from. Without one, none are sent, and users count as not told.
-    type: str
-    default: ""
-  domain:
-    description: The domain of users' addresses.
-    type: str
-    default: ""
-  settings:
-    description: The settings of msmtp(1).
-    type: path
-    default: ""
-  mail_user:
-    description: The user who may read them, and who sends the mails.
-    type: str
-    default: root
-extends_documentation_fragment: [gpucluster.slurm.changing]
-requirements:
-  - Slurm's commands (22.05 or later), with a slurmctld that answers
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_maintenance]
 """
 
 EXAMPLES = r"""
 - name: Find the jobs that a maintenance concerns
-  gpucluster.slurm.slurm_maintenance:
-    step: look
-    start: 2026-12-01T08:00
-    hours: 8
+  gpucluster.slurm.slurm_maintenance: {step: look, start: "2026-12-01T08:00", hours: 8}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import json
 import os
 import subprocess
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..module_utils.client.commands import output
 from ..module_utils.client.scontrol import show
 from ..module_utils.host.files import File, write
 from ..module_utils.host.json_files import read_record
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option
 from ..module_utils.language.formatting import message as one_line
 from ..module_utils.language.hostlist import expand
 from ..module_utils.maintenance import jobs_in_the_way, mails
@@ -100,7 +46,7 @@ from ..module_utils.maintenance.mails import Announcement, Mail, MailRecord
 from ..module_utils.maintenance.window import MaintenanceWindow, clock, present, time_of_slurm, wanted_window
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import (
+    from ..plugin_utils.results.module_results import (
         MaintenanceJob,
         MaintenanceJobs,
         MaintenanceResult,
@@ -116,7 +62,7 @@ FAILURES = 3
 """Mails in a row that fail before no more are tried: the relay is away, and there may be thousands of users."""
 
 
-def take_step(params: dict[str, Any], check_mode: bool) -> MaintenanceResult:
+def take_step(params: Params, check_mode: bool) -> MaintenanceResult:
     """The module's result. Raises MaintenanceError, CommandError, FileError and OSError."""
     now = int(time.time())
     absent = params["state"] == "absent"
@@ -177,7 +123,7 @@ def returned(job: ConcernedJob) -> MaintenanceJob:
 class Post:
     """The mails of a maintenance, and the record of those that were sent."""
 
-    def __init__(self, params: dict[str, Any], check_mode: bool, now: int) -> None:
+    def __init__(self, params: Params, check_mode: bool, now: int) -> None:
         """Read the record."""
         self.params, self.check_mode, self.now = params, check_mode, now
         self.record = MailRecord.of(read_record(RECORD), now)
@@ -259,13 +205,28 @@ def run_mailer(command: Sequence[str], mail: bytes) -> str:
 
 
 ARGUMENTS = {
-    "step": {"type": "str", "choices": ["look", "mail"], "required": True},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "hours": {"type": "float", "default": 0},
-    "nodes": {"type": "str", "default": "ALL"},
-    "settings": {"type": "path", "default": ""},
-    "mail_user": {"type": "str", "default": "root"},
-    **{name: {"type": "str", "default": ""} for name in ("start", "cluster", "text", "sender", "domain")},
+    "step": option(
+        "V(look) checks the time against the present reservation, and finds jobs. It changes nothing.\n"
+        "V(mail) sends the mails that are due. A mail that could not be sent is due again in the next run.",
+        choices=["look", "mail"],
+        required=True,
+    ),
+    "state": option(
+        "Whether there is to be a maintenance. With V(absent), V(mail) tells all who have got a mail.",
+        choices=["present", "absent"],
+        default="present",
+    ),
+    "hours": option("Its length.", "float", default=0),
+    "nodes": option("Its nodes, a hostlist, or V(ALL).", default="ALL"),
+    "settings": option("The settings of msmtp(1).", "path", default=""),
+    "mail_user": option("The user who may read them, and who sends the mails.", default="root"),
+    "start": option("Its start, as the option C(maintenance_start) of the playbook.", default=""),
+    "cluster": option("Name of the cluster, for mails.", default=""),
+    "text": option("A text of the site in the mails.", default=""),
+    "sender": option(
+        "The address that mails come from. Without one, none are sent, and users count as not told.", default=""
+    ),
+    "domain": option("The domain of users' addresses.", default=""),
 }
 
 

@@ -14,25 +14,9 @@ version_added: 0.1.0
 description:
   - Drains nodes, sets them down, or resumes them. Nodes that are already in the state are not changed and keep their
     reason.
-options:
-  name:
-    description: The nodes, a hostlist.
-    type: str
-    required: true
-  state:
-    description:
-      - V(drain) lets the running jobs end and starts no new ones. V(down) ends the jobs.
-      - V(resume) returns nodes to service that are drained, down or failing. With a O(reason), only the nodes with this
-        reason, so that nodes drained by somebody else are not changed.
-    type: str
-    choices: [drain, down, resume]
-    required: true
-  reason:
-    description: Reason for the state. Slurm needs it for V(drain) and V(down).
-    type: str
-extends_documentation_fragment: [gpucluster.slurm.changing]
 requirements:
   - Slurm's scontrol (22.05 or later) with a slurmctld that answers, as a user that may change nodes
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_node]
 """
 
 EXAMPLES = r"""
@@ -73,18 +57,18 @@ plan:
       sample: DRAIN
 """
 
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.client.commands import CommandError, output
 from ..module_utils.client.scontrol import CLEARED, show, to_change
 from ..module_utils.host.module_run import run_module
-from ..module_utils.host.plan_result import plan_result
+from ..module_utils.host.options import option
+from ..module_utils.host.plan_result import PlanRow, plan_result
 from ..module_utils.language.hostlist import fold
 
 
-def set_state(module: AnsibleModule) -> list[dict[str, Any]]:
+def set_state(module: AnsibleModule) -> list[PlanRow]:
     """Set the wanted state of the nodes, and return the plan. Raises CommandError."""
     state, reason = module.params["state"], module.params["reason"] or ""
     if not module.params["name"].strip(" ,"):  # scontrol shows all nodes
@@ -97,9 +81,15 @@ def set_state(module: AnsibleModule) -> list[dict[str, Any]]:
 
 
 ARGUMENTS = {
-    "name": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["drain", "down", "resume"], "required": True},
-    "reason": {"type": "str"},
+    "name": option("The nodes, a hostlist.", required=True),
+    "state": option(
+        "V(drain) lets the running jobs end and starts no new ones. V(down) ends the jobs.\n"
+        "V(resume) returns nodes to service that are drained, down or failing. With a O(reason), only the nodes with "
+        "this reason, so that nodes drained by somebody else are not changed.",
+        choices=["drain", "down", "resume"],
+        required=True,
+    ),
+    "reason": option("Reason for the state. Slurm needs it for V(drain) and V(down)."),
 }
 
 

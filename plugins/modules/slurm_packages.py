@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_packages
 short_description: Install packages from a repository, a URL or a file, with their configuration files
-version_added: 0.2.0
 description:
   - Installs Debian packages by name from the repositories that apt knows, from a URL with a checksum, or from a file on
     the host. Their dependencies come from the repositories.
@@ -20,173 +19,37 @@ description:
   - An installation that was interrupted is finished first.
   - A downloaded package is kept in C(/var/cache/gpucluster-slurm), in check mode as well, since its content cannot be
     checked without it.
-options:
-  packages:
-    description:
-      - The packages. A package with O(packages[].name) is installed if it is missing, one from a URL or file if another
-        version is installed or, with O(slurm_release), other plugins, such as those for another release of Slurm.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      name:
-        description:
-          - Name of a package in a repository, optionally with the version to install, such as V(slurmd=24.11.5-4). A
-            package that is installed in another version stays as it is.
-        type: str
-      url:
-        description: URL of a package, with O(packages[].sha256).
-        type: str
-      file:
-        description:
-          - Name of a package that has been copied to C(/var/cache/gpucluster-slurm) on the host. Of a path, only the
-            last part is used.
-        type: path
-      sha256:
-        description: SHA-256 checksum of the package.
-        type: str
-  before:
-    description:
-      - Commands that are run after the files are written and before packages are installed, each a list of arguments.
-        An example is a command that creates users with fixed ids.
-      - They are run if a file changes or a package is installed, and with O(stale).
-    type: list
-    elements: list
-    default: []
-  stale:
-    description: Whether O(before) must be run for another reason.
-    type: bool
-    default: false
-  downloads:
-    description:
-      - Files that are downloaded, such as the key of a repository. They are written together with O(files).
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      path:
-        description: Path of the file.
-        type: path
-        required: true
-      url:
-        description: URL of its content.
-        type: str
-        required: true
-      sha256:
-        description: SHA-256 checksum of its content.
-        type: str
-        required: true
-  hold:
-    description:
-      - Names of source packages. After the installation, all installed packages from these sources are held (C(apt-mark
-        hold)), so that C(apt-get upgrade) does not change them.
-    type: list
-    elements: str
-    default: []
-  hold_services:
-    description:
-      - Whether to prevent the services of the packages from starting during the installation. A Slurm daemon that
-        starts without a configuration searches for one in DNS for 90 s.
-    type: bool
-    default: false
-  version:
-    description:
-      - The version, such as V(26.05.1-1), to which the installed packages of the source packages in O(hold) are
-        changed, held or not. A package of these sources that has versions of its own is changed to the one that apt
-        offers.
-      - Nothing is removed for it. Without this option, installed packages keep their version.
-    type: str
-    version_added: 0.2.0
-  download:
-    description:
-      - Whether the packages are only downloaded, with their new dependencies, so that a later installation needs no
-        network. Nothing is installed and no file is written. It is done in check mode as well.
-    type: bool
-    default: false
-    version_added: 0.2.0
-  unpack:
-    description:
-      - With O(download), a directory that gets the content of these packages, so that their programs can run next to
-        the installed ones. It is replaced unless it has the same packages. If there is nothing to install, it stays.
-    type: path
-    version_added: 0.2.0
-  slurm_release:
-    description:
-      - The release of Slurm, such as V(24.11), that the plugins in the packages must be built for. O(packages[].name)
-        is not allowed with it, since the module must read the plugins before the installation.
-    type: str
-  slurm:
-    description:
-      - The release of Slurm that the cluster has. If apt would install another one, its lists are updated, and the
-        module fails unless they have that release then. A host that has Slurm already is not concerned.
-    type: dict
-    suboptions:
-      package:
-        description: The package whose version is that of all packages of Slurm.
-        type: str
-        required: true
-      release:
-        description: The release, such as V(24.11).
-        type: str
-        required: true
-    version_added: 0.2.0
-extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.files, gpucluster.slurm.directories]
-seealso:
-  - module: ansible.builtin.apt
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_packages]
 """
 
 EXAMPLES = r"""
-- name: Create a service user, and install a package whose service is started later
-  gpucluster.slurm.slurm_packages:
-    files:
-      - path: /etc/sysusers.d/gpucluster-slurm.conf
-        content: |
-          u slurm 64030 "Slurm" /nonexistent
-    before: [[systemd-sysusers, gpucluster-slurm.conf]]
-    packages: [{name: slurmd}]
-    hold: [slurm-wlm, slurm-wlm-contrib]
-    hold_services: true
-
-- name: Change Slurm's packages to another version, and hold them again
-  gpucluster.slurm.slurm_packages:
-    version: 26.05.1-1
-    hold: [slurm-wlm, slurm-wlm-contrib]
-    hold_services: true
-
-- name: Install enroot
-  gpucluster.slurm.slurm_packages:
-    packages:
-      - url: https://packages.example.org/enroot_4.1.2-1_amd64.deb
-        sha256: 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef
-      - name: fuse-overlayfs
-    files:
-      - path: /etc/enroot/enroot.conf.d/50-site.conf
-        content: |
-          ENROOT_ROOTFS_WRITABLE y
+- name: Install slurmd, and start it later
+  gpucluster.slurm.slurm_packages: {packages: [{name: slurmd}], hold: [slurm-wlm], hold_services: true}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.formats.package_names import package as package_name
-from ..module_utils.host.directories import OPTIONS as DIRECTORY
+from ..module_utils.host.directories import OPTION as DIRECTORIES
 from ..module_utils.host.directories import Directories
 from ..module_utils.host.directories import from_options as wanted_directories
-from ..module_utils.host.files import OPTIONS, File, from_options, write
-from ..module_utils.host.module_run import REQUIRED_TEXT, run_module
+from ..module_utils.host.files import OPTION, File, from_options, write
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.packages import package_files
 from ..module_utils.host.packages.apt import Apt
 from ..module_utils.host.packages.package_files import PackageError, PackageFile
 from ..module_utils.host.packages.package_manager import PackageManager
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PackagesResult, Plugin
+    from ..plugin_utils.results.module_results import PackagesResult, Plugin
 
 LOCK_SECONDS = 1800
 """The time limit for an installation of a killed run, which may download gigabytes."""
@@ -239,7 +102,7 @@ class Plan:
         return self.names + [f"{package.name}={package.version}" for package in self.package_files]
 
 
-def check_options(params: Mapping[str, Any]) -> None:
+def check_options(params: Params) -> None:
     """Raises PackageError if a package cannot have its name, or if a command is not a list of texts."""
     for package in params["packages"]:
         if package["name"] is not None:
@@ -253,7 +116,7 @@ def check_options(params: Mapping[str, Any]) -> None:
 
 
 def check_package_files(
-    manager: PackageManager, params: Mapping[str, Any], names: list[str]
+    manager: PackageManager, params: Params, names: list[str]
 ) -> tuple[list[PackageFile], list[Plugin]]:
     """The packages that are files, and their plugins with `slurm_release`. Raises PackageError, OSError.
 
@@ -375,37 +238,82 @@ def install_wanted(module: AnsibleModule) -> PackagesResult:
 
 
 ARGUMENTS = {
-    "packages": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "name": {"type": "str"},
-            "url": {"type": "str"},
-            "file": {"type": "path"},
-            "sha256": {"type": "str"},
+    "packages": several(
+        "The packages. A package with O(packages[].name) is installed if it is missing, one from a URL or file if "
+        "another version is installed or, with O(slurm_release), other plugins, such as those for another release of "
+        "Slurm.",
+        "dict",
+        options={
+            "name": option(
+                "Name of a package in a repository, optionally with the version to install, such as "
+                "V(slurmd=24.11.5-4). A package that is installed in another version stays as it is."
+            ),
+            "url": option("URL of a package, with O(packages[].sha256)."),
+            "file": option(
+                "Name of a package that has been copied to C(/var/cache/gpucluster-slurm) on the host. Of a path, "
+                "only the last part is used.",
+                "path",
+            ),
+            "sha256": option("SHA-256 checksum of the package."),
         },
-        "mutually_exclusive": [("name", "url", "file"), ("name", "sha256")],
-        "required_one_of": [("name", "url", "file")],
-        "required_by": {"url": "sha256"},
-    },
-    "files": {"type": "list", "elements": "dict", "default": [], "options": OPTIONS},
-    "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
-    "before": {"type": "list", "elements": "list", "default": []},
-    "stale": {"type": "bool", "default": False},
-    "downloads": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {"path": {"type": "path", "required": True}, "url": REQUIRED_TEXT, "sha256": REQUIRED_TEXT},
-    },
-    "hold": {"type": "list", "elements": "str", "default": []},
-    "hold_services": {"type": "bool", "default": False},
-    "version": {"type": "str"},
-    "download": {"type": "bool", "default": False},
-    "unpack": {"type": "path"},
-    "slurm_release": {"type": "str"},
-    "slurm": {"type": "dict", "options": {"package": REQUIRED_TEXT, "release": REQUIRED_TEXT}},
+        mutually_exclusive=[("name", "url", "file"), ("name", "sha256")],
+        required_one_of=[("name", "url", "file")],
+        required_by={"url": "sha256"},
+    ),
+    "files": OPTION,
+    "directories": DIRECTORIES,
+    "before": several(
+        "Commands that are run after the files are written and before packages are installed, each a list of "
+        "arguments. An example is a command that creates users with fixed ids. They are run if a file changes or a "
+        "package is installed, and with O(stale).",
+        "list",
+    ),
+    "stale": switch("Whether O(before) must be run for another reason."),
+    "downloads": several(
+        "Files that are downloaded, such as the key of a repository. They are written together with O(files).",
+        "dict",
+        options={
+            "path": option("Path of the file.", "path", required=True),
+            "url": option("URL of its content.", required=True),
+            "sha256": option("SHA-256 checksum of its content.", required=True),
+        },
+    ),
+    "hold": several(
+        "Names of source packages. After the installation, all installed packages from these sources are held "
+        "(C(apt-mark hold)), so that C(apt-get upgrade) does not change them."
+    ),
+    "hold_services": switch(
+        "Whether to prevent the services of the packages from starting during the installation. A Slurm daemon that "
+        "starts without a configuration searches for one in DNS for 90 s."
+    ),
+    "version": option(
+        "The version, such as V(26.05.1-1), to which the installed packages of the source packages in O(hold) are "
+        "changed, held or not. A package of these sources that has versions of its own is changed to the one that apt "
+        "offers. Nothing is removed for it. Without this option, installed packages keep their version."
+    ),
+    "download": switch(
+        "Whether the packages are only downloaded, with their new dependencies, so that a later installation needs no "
+        "network. Nothing is installed and no file is written. It is done in check mode as well."
+    ),
+    "unpack": option(
+        "With O(download), a directory that gets the content of these packages, so that their programs can run next "
+        "to the installed ones. It is replaced unless it has the same packages. If there is nothing to install, it "
+        "stays.",
+        "path",
+    ),
+    "slurm_release": option(
+        "The release of Slurm, such as V(24.11), that the plugins in the packages must be built for. "
+        "O(packages[].name) is not allowed with it, since the module must read the plugins before the installation."
+    ),
+    "slurm": option(
+        "The release of Slurm that the cluster has. If apt would install another one, its lists are updated, and the "
+        "module fails unless they have that release then. A host that has Slurm already is not concerned.",
+        "dict",
+        options={
+            "package": option("The package whose version is that of all packages of Slurm.", required=True),
+            "release": option("The release, such as V(24.11).", required=True),
+        },
+    ),
 }
 
 

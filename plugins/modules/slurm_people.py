@@ -8,51 +8,27 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_people
 short_description: Give a host the users and groups of a plan
-version_added: 0.2.0
 description:
   - Creates the accounts of a whole list of users, with their groups and SSH keys, and changes or removes those that
-    differ from the plan. The files C(/etc/passwd), C(/etc/shadow), C(/etc/group) and C(/etc/gshadow) are changed as
-    complete texts under their lock, checked with pwck(8) and grpck(8), and each is replaced in one step. Lines of other
-    users and groups stay as they are.
-  - A user is known by name and id. An account that contradicts the plan is a conflict (C(conflicts)). With any
-    conflict the module fails before it changes anything; in check mode it only returns the conflicts.
+    differ from the plan. C(/etc/passwd), C(/etc/shadow), C(/etc/group) and C(/etc/gshadow) are changed as complete
+    texts under their lock, checked with pwck(8) and grpck(8). Lines of other users and groups stay as they are.
+  - A user is known by name and id. With an account that contradicts the plan (C(conflicts)) the module fails before it
+    changes anything; in check mode it only returns the conflicts.
   - New users have no password, and the passwords of others stay. Keys are in C(/etc/ssh/people.keys.d), where only root
-    can write. All users of the plan are in the group C(people), for which a drop-in of sshd names this directory alone,
-    so that keys in their homes no longer count. sshd is reloaded if the drop-in is new.
+    can write. For the group C(people) of all users of the plan, a drop-in of sshd names this directory alone, so that
+    keys in their homes no longer count.
   - A suspended user has no key, a locked password and an expired account, which PAM refuses for ssh, su, cron and at.
     The user's sessions are ended, and the processes of jobs are not.
   - Homes are neither created nor removed.
-options:
-  plan:
-    description:
-      - The plan, a mapping or its JSON text, with the lists C(users) and C(groups).
-      - A user has C(name) and C(uid), and optionally C(gid) (default the C(uid)), C(groups), C(full_name), C(home),
-        C(shell), C(keys), and C(state), V(present), V(suspended) or V(absent). A primary group that is not in
-        C(groups) gets the name of its user.
-      - A group has C(name) and C(gid). The group C(people) has the gid 967 unless it is in the list.
-    type: json
-    required: true
-extends_documentation_fragment: [gpucluster.slurm.changing]
-seealso:
-  - ref: gpucluster.slurm.people <ansible_collections.gpucluster.slurm.people_role>
-    description: The role that compares all hosts before the first one is changed.
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_people]
 """
 
 EXAMPLES = r"""
-- name: Make the accounts
-  gpucluster.slurm.slurm_people:
-    plan:
-      groups: [{name: vision, gid: 6001}]
-      users:
-        - name: alice
-          uid: 5001
-          full_name: Alice Example
-          groups: [vision]
-          keys: [ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB3pcfsKHQmYZLmQHBlnxDhtSpDvNsBkSHVCMaBh1r7L alice@laptop]
-        - {name: bob, uid: 5002, state: suspended}
+- name: Create an account
+  gpucluster.slurm.slurm_people: {plan: {groups: [], users: [{name: alice, uid: 5001}]}}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import hashlib
 import os
@@ -61,7 +37,7 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -70,7 +46,8 @@ from ..module_utils.host.files import File, write, write_new
 from ..module_utils.host.job_processes import ancestors, processes
 from ..module_utils.host.locks import accounts_locked
 from ..module_utils.host.module_run import run_module
-from ..module_utils.host.plan_result import plan_result
+from ..module_utils.host.options import option
+from ..module_utils.host.plan_result import PlanRow, plan_result
 from ..module_utils.language.errors import CollectionError
 from ..module_utils.language.formatting import limited
 from ..module_utils.people import sessions
@@ -101,7 +78,7 @@ from ..module_utils.people.state import (
 )
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PeopleResult
+    from ..plugin_utils.results.module_results import PeopleResult
 
 TIMEOUT = 30
 """Seconds to wait for another program that changes the accounts."""
@@ -268,7 +245,7 @@ class Change:
     barred: dict[int, str]
     """The names of users who are suspended or absent, by uid."""
 
-    def described(self) -> list[dict[str, Any]]:
+    def described(self) -> list[PlanRow]:
         """What changes, for the result of the module."""
         files = [file for file in [*self.keys, self.drop_in] if file.changes]
         changes = differences(self.before, self.after)
@@ -355,10 +332,19 @@ def change_people(module: AnsibleModule) -> PeopleResult:
     return {**result, "invocation": UNSENT}
 
 
-UNSENT: dict[str, Any] = {"module_args": {}}
+UNSENT: dict[str, object] = {"module_args": {}}
 """The plan of thousands of users is not sent back."""
 
-ARGUMENTS = {"plan": {"type": "json", "required": True}}
+ARGUMENTS = {
+    "plan": option(
+        "The plan, a mapping or its JSON text, with the lists C(users) and C(groups). A user has C(name) and C(uid), "
+        "and optionally C(gid) (default the C(uid)), C(groups), C(full_name), C(home), C(shell), C(keys), and "
+        "C(state), V(present), V(suspended) or V(absent). A primary group that is not in C(groups) gets the name of "
+        "its user. A group has C(name) and C(gid). The group C(people) has the gid 967 unless it is in the list.",
+        "json",
+        required=True,
+    )
+}
 
 
 def main() -> None:

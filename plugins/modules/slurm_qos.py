@@ -15,26 +15,12 @@ description:
   - Adds a QOS with its limits, changes it, or removes it. A QOS that jobs use is not removed.
   - A QOS belongs to all clusters of the database. One that associations or jobs of other clusters have is not removed.
     The database does not know whether a partition of another cluster names it. That slurmctld would not start again.
-options:
-  name:
-    description: Name of the QOS.
-    type: str
-    required: true
-  limits:
-    description: Any parameters of a QOS, such as C(Priority), C(MaxWall), C(MaxTRESPerUser), C(Preempt), C(Flags).
-    type: dict
-    default: {}
-  state:
-    description: Whether the QOS exists.
-    type: str
-    choices: [present, absent]
-    default: present
+seealso:
+  - module: gpucluster.slurm.slurm_accounting
 extends_documentation_fragment:
   - gpucluster.slurm.changing
   - gpucluster.slurm.accounting
-  - gpucluster.slurm.accounting.cluster
-seealso:
-  - module: gpucluster.slurm.slurm_accounting
+  - gpucluster.slurm.arguments.slurm_qos
 """
 
 EXAMPLES = r"""
@@ -90,11 +76,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.accounting.apply import apply_policy
 from ..module_utils.accounting.entities import Entity
-from ..module_utils.accounting.sacctmgr import Sacctmgr
+from ..module_utils.accounting.sacctmgr import CLUSTER, Sacctmgr
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PolicyResult
+    from ..plugin_utils.results.module_results import PolicyResult
 
 
 def change_qos(module: AnsibleModule) -> PolicyResult:
@@ -106,10 +93,14 @@ def change_qos(module: AnsibleModule) -> PolicyResult:
 
 
 ARGUMENTS = {
-    "cluster": {"type": "str"},
-    "name": {"type": "str", "required": True},
-    "limits": {"type": "dict", "default": {}},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "cluster": CLUSTER,
+    "name": option("Name of the QOS.", required=True),
+    "limits": option(
+        "Any parameters of a QOS, such as C(Priority), C(MaxWall), C(MaxTRESPerUser), C(Preempt), C(Flags).",
+        "dict",
+        default={},
+    ),
+    "state": option("Whether the QOS exists.", choices=["present", "absent"], default="present"),
 }
 
 

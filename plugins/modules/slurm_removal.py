@@ -10,78 +10,39 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_removal
 short_description: Drain nodes that leave the cluster, and wait for their jobs
-version_added: 0.2.0
 description:
   - The steps of the playbook C(gpucluster.slurm.remove_nodes), on the serving controller.
   - All nodes leave together, or none. Only nodes that this module has drained are resumed.
-options:
-  step:
-    description:
-      - V(begin) checks that the nodes can leave, and drains nothing.
-      - V(next) drains the nodes and waits for their jobs. The control host repeats it until no node has a job any more,
-        and shows the table whenever it differs. After the O(deadline) it resumes the nodes.
-      - V(gone) fails if Slurm still has one of the nodes.
-      - V(end) records which of the hosts are cleaned.
-    type: str
-    choices: [begin, next, gone, end]
-    required: true
-  nodes:
-    description: The nodes that leave, a hostlist.
-    type: str
-    required: true
-  deadline:
-    description: A date and time by the clock of the controller, or a number of minutes after V(begin).
-    type: str
-    default: ""
-  end_jobs:
-    description: Whether pending jobs that ask for one of the nodes by name may end.
-    type: bool
-    default: false
-  wait:
-    description: Seconds that V(next) waits before it returns.
-    type: int
-    default: 60
-  cleaned:
-    description: For V(end), the hosts that are cleaned, a hostlist. The cluster forgets them.
-    type: str
-    default: ""
-  addresses:
-    description: For V(end), the addresses of the other hosts, which later runs ask.
-    type: dict
-    default: {}
-extends_documentation_fragment: [gpucluster.slurm.changing]
 attributes:
   diff_mode: {support: none}
-requirements:
-  - Slurm's commands (22.05 or later) with a slurmctld that answers, as a user that may change nodes
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_removal]
 """
 
 EXAMPLES = r"""
 - name: Drain two nodes, and wait for their jobs
-  gpucluster.slurm.slurm_removal:
-    step: next
-    nodes: gpu[13-14]
+  gpucluster.slurm.slurm_removal: {step: next, nodes: "gpu[13-14]"}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import time
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..module_utils.client import drains
 from ..module_utils.client.commands import CommandError, output
 from ..module_utils.client.scontrol import CLEARED, show
 from ..module_utils.controller import removed_hosts
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option, switch
 from ..module_utils.language.hostlist import expand, fold
 from ..module_utils.rolling import node_removal
 from ..module_utils.rolling.next_nodes import Node, RollingError, deadline_of, node_of
 from ..module_utils.rolling.node_removal import RemovalDecision
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import RemovalResult
+    from ..plugin_utils.results.module_results import RemovalResult
 
 POLL = 3
 """Seconds between two polls of the jobs."""
@@ -90,7 +51,7 @@ POLL = 3
 class Removal:
     """A removal of nodes."""
 
-    def __init__(self, params: dict[str, Any], check_mode: bool) -> None:
+    def __init__(self, params: Params, check_mode: bool) -> None:
         """Read the options. Raises RollingError."""
         self.params, self.check_mode, self.changed = params, check_mode, False
         self.names = expand(params["nodes"])
@@ -162,7 +123,7 @@ def nodes_now() -> dict[str, Node]:
     return {node.name: node for node in map(node_of, show("node"))}
 
 
-def take_step(params: dict[str, Any], check_mode: bool) -> RemovalResult:
+def take_step(params: Params, check_mode: bool) -> RemovalResult:
     """Take a step. Raises CommandError, FileError, OSError and RollingError."""
     removal = Removal(params, check_mode)
     decided: RemovalDecision = getattr(removal, params["step"])()
@@ -177,13 +138,23 @@ def take_step(params: dict[str, Any], check_mode: bool) -> RemovalResult:
 
 
 ARGUMENTS = {
-    "step": {"type": "str", "choices": ["begin", "next", "gone", "end"], "required": True},
-    "nodes": {"type": "str", "required": True},
-    "deadline": {"type": "str", "default": ""},
-    "end_jobs": {"type": "bool", "default": False},
-    "wait": {"type": "int", "default": 60},
-    "cleaned": {"type": "str", "default": ""},
-    "addresses": {"type": "dict", "default": {}},
+    "step": option(
+        "V(begin) checks that the nodes can leave, and drains nothing.\n"
+        "V(next) drains the nodes and waits for their jobs. The control host repeats it until no node has a job any "
+        "more, and shows the table whenever it differs. After the O(deadline) it resumes the nodes.\n"
+        "V(gone) fails if Slurm still has one of the nodes.\n"
+        "V(end) records which of the hosts are cleaned.",
+        choices=["begin", "next", "gone", "end"],
+        required=True,
+    ),
+    "nodes": option("The nodes that leave, a hostlist.", required=True),
+    "deadline": option(
+        "A date and time by the clock of the controller, or a number of minutes after V(begin).", default=""
+    ),
+    "end_jobs": switch("Whether pending jobs that ask for one of the nodes by name may end."),
+    "wait": option("Seconds that V(next) waits before it returns.", "int", default=60),
+    "cleaned": option("For V(end), the hosts that are cleaned, a hostlist. The cluster forgets them.", default=""),
+    "addresses": option("For V(end), the addresses of the other hosts, which later runs ask.", "dict", default={}),
 }
 
 

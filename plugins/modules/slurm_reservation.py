@@ -13,27 +13,9 @@ short_description: Manage a reservation of Slurm
 version_added: 0.1.0
 description:
   - Creates a reservation, changes it, or removes it.
-options:
-  name:
-    description: Name of the reservation.
-    type: str
-    required: true
-  parameters:
-    description:
-      - Any parameters of a reservation in the spelling of C(scontrol), such as C(StartTime), C(Duration), C(Nodes),
-        C(Users), C(Accounts), C(Flags). Values can be lists. Other parameters are not changed.
-      - A time that is not a date, such as V(now+1hour), is used only to create a reservation.
-      - A reservation whose last end is past, by its dates and the clock of this host, is not created.
-    type: dict
-    default: {}
-  state:
-    description: Whether the reservation exists.
-    type: str
-    choices: [present, absent]
-    default: present
-extends_documentation_fragment: [gpucluster.slurm.changing]
 requirements:
   - Slurm's scontrol (22.05 or later) with a slurmctld that answers, as a user that may change reservations
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_reservation]
 """
 
 EXAMPLES = r"""
@@ -83,7 +65,6 @@ plan:
 """
 
 from datetime import datetime
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -91,10 +72,11 @@ from ..module_utils.accounting.reservations import check_name, differences, over
 from ..module_utils.client.commands import output
 from ..module_utils.client.scontrol import show
 from ..module_utils.host.module_run import run_module
-from ..module_utils.host.plan_result import plan_result
+from ..module_utils.host.options import option
+from ..module_utils.host.plan_result import PlanRow, plan_result
 
 
-def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
+def change_reservation(module: AnsibleModule) -> list[PlanRow]:
     """Apply the wanted parameters, and return the plan. Raises ReservationError and CommandError."""
     name, absent = check_name(module.params["name"]), module.params["state"] == "absent"
     present = next((record for record in show("reservation") if record["ReservationName"] == name), None)
@@ -114,14 +96,23 @@ def change_reservation(module: AnsibleModule) -> list[dict[str, Any]]:
             for arguments in updates(changes):
                 output(["scontrol", "update", named, *arguments])
     new = [] if present else [{"what": f"reservation {name}", "before": None, "after": name}]
-    plan = [{"what": f"reservation {name} {c.key}", "before": c.before, "after": c.after} for c in changes]
+    plan: list[PlanRow] = [
+        {"what": f"reservation {name} {c.key}", "before": c.before, "after": c.after} for c in changes
+    ]
     return new + plan
 
 
 ARGUMENTS = {
-    "name": {"type": "str", "required": True},
-    "parameters": {"type": "dict", "default": {}},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "name": option("Name of the reservation.", required=True),
+    "parameters": option(
+        "Any parameters of a reservation in the spelling of C(scontrol), such as C(StartTime), C(Duration), C(Nodes), "
+        "C(Users), C(Accounts), C(Flags). Values can be lists. Other parameters are not changed.\n"
+        "A time that is not a date, such as V(now+1hour), is used only to create a reservation.\n"
+        "A reservation whose last end is past, by its dates and the clock of this host, is not created.",
+        "dict",
+        default={},
+    ),
+    "state": option("Whether the reservation exists.", choices=["present", "absent"], default="present"),
 }
 
 

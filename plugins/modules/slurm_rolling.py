@@ -10,82 +10,23 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_rolling
 short_description: Take nodes out of service for a change, within a budget, and back into it
-version_added: 0.2.0
 description:
   - The steps of the playbook C(gpucluster.slurm.rolling), on the serving controller. The playbook changes the nodes
     between the steps.
   - What has been done is kept in C(/var/lib/gpucluster-slurm/rolling.json), so that the next run continues one that was
     killed, also from another control host.
   - Only nodes that this module has drained are resumed.
-options:
-  step:
-    description:
-      - V(begin) begins a run, or continues an earlier one with the same O(change).
-      - V(next) drains nodes and waits until some of them can be changed. The control host repeats it until then, and
-        shows the table whenever it differs.
-      - V(prove) resumes changed nodes inside of a reservation, where only jobs of O(users) run. It has no end, so that
-        nodes of a run that was killed get no other jobs.
-      - V(judge) takes these nodes out of the reservation. It drains those with an error again.
-      - V(end) ends the run.
-    type: str
-    choices: [begin, next, prove, judge, end]
-    required: true
-  nodes:
-    description: All nodes of the run, a hostlist.
-    type: str
-    required: true
-  change:
-    description: What is changed, as a digest. A run with another one begins anew.
-    type: str
-    required: true
-  budget:
-    description:
-      - How many nodes of a partition may be out of service for the change at the same time, as a number or a share, by
-        partition. The key V(*) is for the others.
-    type: dict
-    default: {"*": 10%}
-  deadline:
-    description:
-      - A date and time by the clock of the controller, or a number of minutes after the beginning of this run. After
-        it, jobs that allow it are requeued. Nodes with other jobs are left as they are, and named.
-    type: str
-    default: ""
-  unchanged:
-    description:
-      - For V(begin), the nodes that need no change, a hostlist. They count as done, and no other node does, whatever an
-        earlier run has recorded. A node that a rolling change has drained is checked all the same.
-      - Without it, the record of an earlier run with the same O(change) tells which nodes are done.
-    type: str
-  results:
-    description: For V(prove) and V(judge), the error of each changed node; an empty text without one.
-    type: dict
-    default: {}
-  users:
-    description: Users of the jobs that check nodes.
-    type: list
-    elements: str
-    default: [root]
-  wait:
-    description: Seconds that V(next) waits for a node, and V(prove) for the registration of nodes.
-    type: int
-    default: 60
-extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.run]
 attributes:
   diff_mode: {support: none}
-requirements:
-  - Slurm's commands (22.05 or later) with a slurmctld that answers, as a user that may change nodes
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_rolling]
 """
 
 EXAMPLES = r"""
 - name: Wait for nodes that can be changed
-  gpucluster.slurm.slurm_rolling:
-    step: next
-    nodes: gpu[001-200]
-    change: new kernel
-    budget: {"*": 10%, debug: 1}
+  gpucluster.slurm.slurm_rolling: {step: next, nodes: "gpu[001-200]", change: new kernel}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import json
 import os
@@ -94,7 +35,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ..module_utils.acceptance import progress as acceptance
 from ..module_utils.client import drains
@@ -103,14 +44,15 @@ from ..module_utils.client.scontrol import CLEARED, show
 from ..module_utils.host import run_lock
 from ..module_utils.host.files import File, FileError, write
 from ..module_utils.host.json_files import read_record
-from ..module_utils.host.module_run import REQUIRED_TEXT, run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option
 from ..module_utils.language.hostlist import expand, fold
 from ..module_utils.rolling import next_nodes as rolling
 from ..module_utils.rolling.next_nodes import CHANGED, DONE, FAILED, SILENT, WORKING, Decision, Job, Node, RollingError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.fact_records import Empty
-    from ..module_utils.results.module_results import RollingResult, Run
+    from ..plugin_utils.results.fact_records import Empty
+    from ..plugin_utils.results.module_results import RollingResult, Run
 
 RECORD = "/var/lib/gpucluster-slurm/rolling.json"
 RESERVATION = "gpucluster_rolling"
@@ -128,7 +70,7 @@ UNCHECKED = {WORKING: "changed", CHANGED: "checked"}
 class Rolling:
     """A rolling change, with its record."""
 
-    def __init__(self, params: dict[str, Any], check_mode: bool) -> None:
+    def __init__(self, params: Params, check_mode: bool) -> None:
         """Read the record."""
         self.params, self.check_mode, self.changed = params, check_mode, False
         self.names = expand(params["nodes"])
@@ -227,7 +169,7 @@ class Rolling:
                 decided = Decision(waiting={"all nodes": str(error)})
             # A drained node could have got a job just before, and another run can have changed a node until it ended.
             if decided.ready and not decided.drain and not alone:
-                alone = self.take_run_lock()
+                alone = self.acquire_run_lock()
                 if alone:
                     continue
             elif not decided.drain and (decided.ready or decided.over):
@@ -256,14 +198,14 @@ class Rolling:
     def release_run_lock(self) -> None:
         """Let other runs change the cluster. Raises RollingError if one has taken this rolling change over."""
         if this_run := self.params["run"]:
-            run_lock.give_back(run_lock.RUN, this_run)
-            if other := run_lock.take(run_lock.ROLLING, this_run, self.params["former"]):
+            run_lock.release(run_lock.RUN, this_run)
+            if other := run_lock.acquire(run_lock.ROLLING, this_run, self.params["former"]):
                 raise RollingError(f"{other['user']} on {other['host']} has taken this rolling change over")
 
-    def take_run_lock(self) -> bool:
-        """Take the run lock. Whether no other run changes the cluster; none can begin until `release_run_lock`."""
+    def acquire_run_lock(self) -> bool:
+        """Acquire the run lock. Whether no other run changes the cluster; none can begin until `release_run_lock`."""
         if this_run := self.params["run"]:
-            self.other = run_lock.take(run_lock.RUN, this_run, self.params["former"])
+            self.other = run_lock.acquire(run_lock.RUN, this_run, self.params["former"])
         return not self.other
 
     def taken_over(self) -> bool:
@@ -401,7 +343,7 @@ def answer(change: Rolling, decided: Decision, ready: list[str]) -> RollingResul
     }
 
 
-def take_step(params: dict[str, Any], check_mode: bool) -> RollingResult:
+def take_step(params: Params, check_mode: bool) -> RollingResult:
     """Take a step. Raises CommandError, FileError, OSError and RollingError."""
     change, step = Rolling(params, check_mode), params["step"]
     if step in ("begin", "next", "end"):
@@ -414,17 +356,44 @@ def take_step(params: dict[str, Any], check_mode: bool) -> RollingResult:
 
 
 ARGUMENTS = {
-    "step": {"type": "str", "choices": ["begin", "next", "prove", "judge", "end"], "required": True},
-    "nodes": REQUIRED_TEXT,
-    "change": REQUIRED_TEXT,
-    "budget": {"type": "dict", "default": {"*": "10%"}},
-    "deadline": {"type": "str", "default": ""},
-    "unchanged": {"type": "str"},
-    "results": {"type": "dict", "default": {}},
-    "users": {"type": "list", "elements": "str", "default": ["root"]},
-    "wait": {"type": "int", "default": 60},
+    "step": option(
+        "V(begin) begins a run, or continues an earlier one with the same O(change).\n"
+        "V(next) drains nodes and waits until some of them can be changed. The control host repeats it until then, "
+        "and shows the table whenever it differs.\n"
+        "V(prove) resumes changed nodes inside of a reservation, where only jobs of O(users) run. It has no end, so "
+        "that nodes of a run that was killed get no other jobs.\n"
+        "V(judge) takes these nodes out of the reservation. It drains those with an error again.\n"
+        "V(end) ends the run.",
+        choices=["begin", "next", "prove", "judge", "end"],
+        required=True,
+    ),
+    "nodes": option("All nodes of the run, a hostlist.", required=True),
+    "change": option("What is changed, as a digest. A run with another one begins anew.", required=True),
+    "budget": option(
+        "How many nodes of a partition may be out of service for the change at the same time, as a number or a share, "
+        "by partition. The key V(*) is for the others.",
+        "dict",
+        default={"*": "10%"},
+    ),
+    "deadline": option(
+        "A date and time by the clock of the controller, or a number of minutes after the beginning of this run. "
+        "After it, jobs that allow it are requeued. Nodes with other jobs are left as they are, and named.",
+        default="",
+    ),
+    "unchanged": option(
+        "For V(begin), the nodes that need no change, a hostlist. They count as done, and no other node does, "
+        "whatever an earlier run has recorded. A node that a rolling change has drained is checked all the same. "
+        "Without it, the record of an earlier run with the same O(change) tells which nodes are done."
+    ),
+    "results": option(
+        "For V(prove) and V(judge), the error of each changed node; an empty text without one.", "dict", default={}
+    ),
+    "users": option("Users of the jobs that check nodes.", "list", elements="str", default=["root"]),
+    "wait": option(
+        "Seconds that V(next) waits for a node, and V(prove) for the registration of nodes.", "int", default=60
+    ),
     "run": run_lock.OPTION,
-    "former": {"type": "list", "elements": "str", "default": []},
+    "former": run_lock.FORMER,
 }
 
 

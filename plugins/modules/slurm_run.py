@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_run
 short_description: Let one run at a time change a cluster
-version_added: 0.2.0
 description:
   - Acquires the run lock on a controller when a run begins, and releases it at its end. While a run has the lock, a run
     from another control host, or of another user, fails and names the run that has it.
@@ -16,62 +15,36 @@ description:
     finds that out if the run was one of the same control host, or if the controller has booted since. Otherwise a
     person has to decide it, with O(take_over).
   - In check mode no lock is acquired, and another run is a warning.
-options:
-  state:
-    description: Whether the run begins or ends.
-    type: str
-    choices: [begun, ended]
-    required: true
-  take_over:
-    description: Whether the run of another control host has ended, so that its lock is replaced.
-    type: bool
-    default: false
-  controllers:
-    description:
-      - Controllers that this run has reached, by their names in C(SlurmctldHost). If the run ends and slurmctld does
-        not answer on one of them, the module fails.
-    type: list
-    elements: str
-    default: []
-    version_added: 0.2.0
-  rolling:
-    description:
-      - Whether the run is a rolling change. While it waits for jobs, the module C(slurm_rolling) releases its lock, so
-        that other runs can change the cluster. A second lock prevents a second rolling change meanwhile.
-    type: bool
-    default: false
-extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.run]
 attributes:
   diff_mode: {support: none}
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_run]
 """
 
 EXAMPLES = r"""
 - name: Begin
-  gpucluster.slurm.slurm_run:
-    state: begun
-  delegate_to: head
-  run_once: true
+  gpucluster.slurm.slurm_run: {state: begun}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.client.commands import run
 from ..module_utils.client.scontrol import controllers, serving
 from ..module_utils.host import run_lock
-from ..module_utils.host.module_run import NAMES, run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option, several, switch
 from ..module_utils.language.errors import CollectionError
 from ..module_utils.language.hostlist import fold
 
 if TYPE_CHECKING:
-    from ..module_utils.results.fact_records import Empty
-    from ..module_utils.results.module_results import Run, RunResult
+    from ..plugin_utils.results.fact_records import Empty
+    from ..plugin_utils.results.module_results import Run, RunResult
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
 
@@ -81,20 +54,20 @@ starts after 10 s (role slurmctld). A first controller that returns with another
 that serves (`_slurm_rpc_request_control`), and commands about 20 s for the first answer: 63 s were seen."""
 
 
-def change_locks(params: dict[str, Any], check_mode: bool = False) -> run_lock.RunLock:
+def change_locks(params: Params, check_mode: bool = False) -> run_lock.RunLock:
     """Acquire or release the locks; the other run that has prevented it. Raises FileError, OSError."""
     own = params["run"]
-    taken: list[str] = []
+    acquired: list[str] = []
     # Without the lock of the whole rolling change, none of a part of it.
     for name in (run_lock.ROLLING, run_lock.RUN) if params["rolling"] else (run_lock.RUN,):
         if params["state"] == "begun":
-            if other := run_lock.take(name, own, params["former"], params["take_over"], check_mode):
-                for each in taken:
-                    run_lock.give_back(each, own)
+            if other := run_lock.acquire(name, own, params["former"], params["take_over"], check_mode):
+                for each in acquired:
+                    run_lock.release(each, own)
                 return other
-            taken.append(name)
+            acquired.append(name)
         elif not check_mode:
-            run_lock.give_back(name, own)
+            run_lock.release(name, own)
     return {}
 
 
@@ -136,12 +109,18 @@ def begin_or_end(module: AnsibleModule) -> RunResult:
 
 
 ARGUMENTS = {
-    "state": {"type": "str", "choices": ["begun", "ended"], "required": True},
-    "take_over": {"type": "bool", "default": False},
+    "state": option("Whether the run begins or ends.", choices=["begun", "ended"], required=True),
+    "take_over": switch("Whether the run of another control host has ended, so that its lock is replaced."),
     "run": run_lock.OPTION,
-    "former": NAMES,
-    "rolling": {"type": "bool", "default": False},
-    "controllers": NAMES,
+    "former": run_lock.FORMER,
+    "rolling": switch(
+        "Whether the run is a rolling change. While it waits for jobs, the module C(slurm_rolling) releases its lock, "
+        "so that other runs can change the cluster. A second lock prevents a second rolling change meanwhile."
+    ),
+    "controllers": several(
+        "Controllers that this run has reached, by their names in C(SlurmctldHost). If the run ends and slurmctld "
+        "does not answer on one of them, the module fails."
+    ),
 }
 
 

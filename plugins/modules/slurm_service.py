@@ -8,173 +8,25 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_service
 short_description: Run a daemon with its configuration files
-version_added: 0.1.0
 description:
   - Writes the files that a systemd service reads, enables and starts the service, and restarts or reloads it if one of
-    the files is newer than the version it has loaded. One task and one connection replace a task for each file, a
-    handler and a task for the service.
-  - Unlike a handler, it does not depend on the run that changed a file. If a run was killed between the change and the
-    restart, or a file was changed by hand, the next run restarts the service.
+    the files is newer than what it has loaded. Unlike a handler, it does not depend on the run that changed a file.
   - No file is written if one of them is not valid. systemd reads units and drop-ins before they replace those on the
-    host, and the programs of other files read these, such as nginx and mariadbd, also in check mode. Each file is
-    replaced atomically, and its permissions are never wider than wanted.
+    host, and the programs of other files read these, such as nginx and mariadbd, also in check mode.
   - A file such as V(/etc/default/slurmd) can make the service read another configuration, since systemd prefers the
-    variables there to those of the files that the module writes. Where none of these files is there yet, this is an
-    error that names the file and the variable. Otherwise it is a warning, and part of the error if the service does not
-    start.
+    variables there. Where none of the files of the module is there yet, this is an error that names the file and the
+    variable. Otherwise it is a warning, and part of the error if the service does not start.
   - A service that has loaded its files is not restarted if the owner or mode of a file had to be corrected, unless
     another user could write to the file. Such a file is replaced, since he may still have it open.
-options:
-  name:
-    description: Name of the service.
-    type: str
-    required: true
-  files:
-    description: Files of the service, which reads them when it starts. Missing directories are created.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      path:
-        description: Path of the file.
-        type: path
-        required: true
-      content:
-        description: The text of the file.
-        type: str
-      secret:
-        description: Secret content of the file, encoded in base64, instead of O(files[].content). It is never shown.
-        type: str
-      owner:
-        description: User and group that own the file, by name.
-        type: str
-        default: root
-      mode:
-        description: Permissions of the file, in octal.
-        type: str
-        default: "0644"
-      loaded:
-        description: Whether the service reads the file. A change of other files does not restart the service.
-        type: bool
-        default: true
-      restart:
-        description: Whether the service reads the file only when it starts, so that O(reload) is not enough.
-        type: bool
-        default: false
-        version_added: 0.2.0
-      validate:
-        description:
-          - Command that checks the new file, as a list of arguments. C(%s) is replaced by the path of the new file.
-        type: list
-        elements: str
-  absent:
-    description:
-      - Files of the service to remove, such as drop-ins of its unit that are no longer wanted.
-      - Their removal does not restart the service.
-    type: list
-    elements: path
-    default: []
-    version_added: 0.2.0
-  keep_in:
-    description:
-      - Directory to which files of O(absent) are moved, unless it has one of the same name. Without it they are lost.
-    type: path
-    version_added: 0.2.0
-  reload:
-    description:
-      - Command that makes the running service read its files again, as a list of arguments.
-      - Without it, the service is restarted.
-    type: list
-    elements: str
-  reads:
-    description:
-      - Other files that the service reads, or that are written when one of its inputs has changed.
-      - The service is restarted or reloaded if one of them is newer. Missing files are ignored.
-    type: list
-    elements: path
-    default: []
-  stale:
-    description: Whether the service must be restarted or reloaded for another reason.
-    type: bool
-    default: false
-  running_with:
-    description:
-      - Arguments of the process, as lists of which one is enough. If the running service has them, and none of its
-        files is there, somebody else has configured it in the same way. Then the module writes the files, and the
-        service is not restarted.
-    type: list
-    elements: list
-    default: []
-    version_added: 0.2.0
-  servers:
-    description:
-      - Servers that the service asks when it starts, each as V(HOST:PORT). If the service does not start, the error
-        names those that this host cannot reach.
-    type: list
-    elements: str
-    default: []
-    version_added: 0.2.0
-  proof:
-    description:
-      - A command that checks that the service works. The module fails if the command fails. It is not run in check
-        mode.
-    type: dict
-    suboptions:
-      command:
-        description: The command, as a list of arguments.
-        type: list
-        elements: str
-        required: true
-      stdin:
-        description: Standard input of the command.
-        type: str
-        default: ""
-  start:
-    description:
-      - Whether the service is started, restarted or reloaded, and its O(proof) is run.
-      - With V(false) the module writes the files and enables the unit, also in a tree without a running systemd. The
-        control host sets it where an image is built (C(slurm_image) of role C(gpucluster.slurm.slurm)).
-    type: bool
-    default: true
-    version_added: 0.2.0
-  digest:
-    description:
-      - A checksum of the other options. While nothing of what the module has applied changes, the fact C(made) of
-        M(gpucluster.slurm.slurm_host_facts) has it, and the module need not run again.
-    type: str
-    default: ""
-    version_added: 0.2.0
-extends_documentation_fragment: [gpucluster.slurm.changing]
-seealso:
-  - module: ansible.builtin.systemd_service
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_service]
 """
 
 EXAMPLES = r"""
-- name: Run munge with its key
-  gpucluster.slurm.slurm_service:
-    name: munge
-    files:
-      - path: /etc/munge/munge.key
-        secret: "{{ lookup('gpucluster.slurm.base64_file', '/root/lab/munge.key') }}"
-        owner: munge
-        mode: "0400"
-
 - name: Run munge, and check that it encodes credentials
-  gpucluster.slurm.slurm_service:
-    name: munge
-    proof: {command: [munge, --no-input]}
-
-- name: Run slurmctld, and let it read a changed configuration without a restart
-  gpucluster.slurm.slurm_service:
-    name: slurmctld
-    files:
-      - path: /etc/slurm/slurm.conf
-        content: "{{ lookup('gpucluster.slurm.rendered', 'slurm.conf.j2') }}"
-        validate: [env, "SLURM_CONF=%s", sinfo, --version]
-    reload: [scontrol, reconfigure]
+  gpucluster.slurm.slurm_service: {name: munge, proof: {command: [munge, --no-input]}}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
 import shutil
@@ -182,7 +34,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -191,12 +43,13 @@ from ..module_utils.host import applied_state, environment_files
 from ..module_utils.host.files import File, from_base64, mode_of, temporary_file, write
 from ..module_utils.host.journal import read_journal_end
 from ..module_utils.host.load_times import read_load_time, write_load_time
-from ..module_utils.host.module_run import PATHS, run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.program_library import remove_library
 from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import ServiceResult
+    from ..plugin_utils.results.module_results import ServiceResult
 
 # Everything below it belongs to systemd.
 UNITS = "/etc/systemd/"
@@ -209,7 +62,7 @@ class ServiceError(CollectionError):
     """The output of a validation, of systemd or of the reload command that failed."""
 
 
-def wanted_file(wanted: dict[str, Any]) -> File:
+def wanted_file(wanted: Params) -> File:
     """A file as the option describes it. Raises FileError if its owner does not exist, for example."""
     secret = wanted["secret"]
     content = (wanted["content"] or "").encode() if secret is None else from_base64(wanted["path"], secret)
@@ -396,7 +249,7 @@ def act(module: AnsibleModule, action: str, other: str = "") -> None:
         write_load_time(name, before)
 
 
-def check_service(module: AnsibleModule, proof: dict[str, Any] | None) -> str:
+def check_service(module: AnsibleModule, proof: Params | None) -> str:
     """The output of the command that checks that the service works. Raises ServiceError if it fails."""
     if proof is None or module.check_mode:
         return ""
@@ -548,40 +401,88 @@ def run_service(module: AnsibleModule) -> ServiceResult:
 
 
 ARGUMENTS = {
-    "name": {"type": "str", "required": True},
-    "files": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "path": {"type": "path", "required": True},
-            "content": {"type": "str"},
-            "secret": {"type": "str", "no_log": True},
-            "owner": {"type": "str", "default": "root"},
-            "mode": {"type": "str", "default": "0644"},
-            "loaded": {"type": "bool", "default": True},
-            "restart": {"type": "bool", "default": False},
-            "validate": {"type": "list", "elements": "str"},
+    "name": option("Name of the service.", required=True),
+    "files": several(
+        "Files of the service, which reads them when it starts. Missing directories are created.",
+        "dict",
+        options={
+            "path": option("Path of the file.", "path", required=True),
+            "content": option("The text of the file."),
+            "secret": option(
+                "Secret content of the file, encoded in base64, instead of O(files[].content). It is never shown.",
+                no_log=True,
+            ),
+            "owner": option("User and group that own the file, by name.", default="root"),
+            "mode": option("Permissions of the file, in octal.", default="0644"),
+            "loaded": switch(
+                "Whether the service reads the file. A change of other files does not restart the service.",
+                default=True,
+            ),
+            "restart": switch(
+                "Whether the service reads the file only when it starts, so that O(reload) is not enough."
+            ),
+            "validate": option(
+                "Command that checks the new file, as a list of arguments. C(%s) is replaced by the path of the new "
+                "file.",
+                "list",
+                elements="str",
+            ),
         },
-        "mutually_exclusive": [("content", "secret")],
-        "required_one_of": [("content", "secret")],
-    },
-    "absent": PATHS,
-    "keep_in": {"type": "path"},
-    "reload": {"type": "list", "elements": "str"},
-    "reads": PATHS,
-    "stale": {"type": "bool", "default": False},
-    "running_with": {"type": "list", "elements": "list", "default": []},
-    "servers": {"type": "list", "elements": "str", "default": []},
-    "proof": {
-        "type": "dict",
-        "options": {
-            "command": {"type": "list", "elements": "str", "required": True},
-            "stdin": {"type": "str", "default": ""},
+        mutually_exclusive=[("content", "secret")],
+        required_one_of=[("content", "secret")],
+    ),
+    "absent": several(
+        "Files of the service to remove, such as drop-ins of its unit that are no longer wanted. Their removal does "
+        "not restart the service.",
+        "path",
+    ),
+    "keep_in": option(
+        "Directory to which files of O(absent) are moved, unless it has one of the same name. Without it they are "
+        "lost.",
+        "path",
+    ),
+    "reload": option(
+        "Command that makes the running service read its files again, as a list of arguments. Without it, the service "
+        "is restarted.",
+        "list",
+        elements="str",
+    ),
+    "reads": several(
+        "Other files that the service reads, or that are written when one of its inputs has changed. The service is "
+        "restarted or reloaded if one of them is newer. Missing files are ignored.",
+        "path",
+    ),
+    "stale": switch("Whether the service must be restarted or reloaded for another reason."),
+    "running_with": several(
+        "Arguments of the process, as lists of which one is enough. If the running service has them, and none of its "
+        "files is there, somebody else has configured it in the same way. Then the module writes the files, and the "
+        "service is not restarted.",
+        "list",
+    ),
+    "servers": several(
+        "Servers that the service asks when it starts, each as V(HOST:PORT). If the service does not start, the error "
+        "names those that this host cannot reach."
+    ),
+    "proof": option(
+        "A command that checks that the service works. The module fails if the command fails. It is not run in check "
+        "mode.",
+        "dict",
+        options={
+            "command": option("The command, as a list of arguments.", "list", elements="str", required=True),
+            "stdin": option("Standard input of the command.", default=""),
         },
-    },
-    "start": {"type": "bool", "default": True},
-    "digest": {"type": "str", "default": ""},
+    ),
+    "start": switch(
+        "Whether the service is started, restarted or reloaded, and its O(proof) is run. With V(false) the module "
+        "writes the files and enables the unit, also in a tree without a running systemd. The control host sets it "
+        "where an image is built (C(slurm_image) of role C(gpucluster.slurm.slurm)).",
+        default=True,
+    ),
+    "digest": option(
+        "A checksum of the other options. While nothing of what the module has applied changes, the fact C(applied) of "
+        "M(gpucluster.slurm.slurm_host_facts) has it, and the module need not run again.",
+        default="",
+    ),
 }
 
 

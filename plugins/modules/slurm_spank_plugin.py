@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_spank_plugin
 short_description: Change a SPANK plugin of Slurm so that the change can be undone
-version_added: 0.2.0
 description:
   - Installs a SPANK plugin, or another version of it, at the path that plugstack.conf names, and keeps the previous one
     until a job has confirmed that the new one works.
@@ -16,88 +15,28 @@ description:
     the files of M(gpucluster.slurm.slurm_config).
   - Each file is replaced atomically, so a job that starts meanwhile has either the previous or the new plugin. If a run
     is killed, neither is lost, and the next run continues.
-options:
-  path:
-    description: Path of the plugin, as in plugstack.conf.
-    type: path
-    required: true
-  state:
-    description:
-      - V(present) installs O(source), and saves the previous plugin, and the line of plugstack.conf if it differs from
-        O(line). A copy that is already saved is not replaced, since no job has run with a later plugin.
-      - V(proven) removes the saved copies, after a job has run with the plugin.
-      - V(former) restores the previous plugin, or removes the plugin if there was none, and then removes the saved
-        copies. If the previous plugin is for another release of Slurm, such as before an upgrade, nothing is changed.
-    type: str
-    choices: [present, proven, former]
-    default: present
-  source:
-    description: Path of the plugin on this host that V(present) copies, such as the one in a package.
-    type: path
-  sha256:
-    description:
-      - SHA-256 checksum of O(source). A file with another checksum is refused.
-      - With it, O(source) need not exist in check mode, since its package may not be installed yet.
-    type: str
-  line:
-    description: The plugin's new line for plugstack.conf.
-    type: str
-  replaced:
-    description:
-      - Whether a host gets another plugin than the one with which its jobs run. Then V(present) saves the line of
-        plugstack.conf also if it is O(line) already.
-    type: bool
-    default: false
-  directory:
-    description: Directory of Slurm's configuration, with O(line).
-    type: path
-    default: /etc/slurm
-extends_documentation_fragment: [gpucluster.slurm.changing]
-seealso:
-  - module: gpucluster.slurm.slurm_packages
-  - module: gpucluster.slurm.slurm_config
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_spank_plugin]
 """
 
 EXAMPLES = r"""
-- name: Install another version of the plugin, and keep the previous one
-  gpucluster.slurm.slurm_spank_plugin:
-    path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so
-    source: /usr/lib/x86_64-linux-gnu/slurm/spank_pyxis.so
-  register: plugin
-
-- name: Save the line of plugstack.conf on the controller
-  gpucluster.slurm.slurm_spank_plugin:
-    path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so
-    line: optional /usr/local/lib/gpucluster-slurm/spank_pyxis.so runtime_path=/run/pyxis
-  delegate_to: head
-
-- name: Run a job with it
-  gpucluster.slurm.slurm_job:
-    command: srun --container-image=/srv/images/small.sqsh true
-  register: job
-  failed_when: false
-  when: plugin.unproven
-
-- name: Restore the previous plugin if the job has failed, or else remove it
-  gpucluster.slurm.slurm_spank_plugin:
-    path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so
-    state: "{{ 'proven' if job.jobs[0].ok else 'former' }}"
-  when: plugin.unproven
+- name: Restore the previous plugin
+  gpucluster.slurm.slurm_spank_plugin: {path: /usr/local/lib/gpucluster-slurm/spank_pyxis.so, state: former}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.host.files import FileError
-from ..module_utils.host.module_run import run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option, switch
 from ..module_utils.host.spank_change import Change, SpankPlugin, apply, checksum, content
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PluginResult
+    from ..plugin_utils.results.module_results import PluginResult
 
 KEPT = "/var/lib/gpucluster-slurm"
 """Directory in which the previous line is kept."""
@@ -120,12 +59,12 @@ def wanted(source: str, sha256: str | None, check_mode: bool) -> tuple[str, byte
     return found, plugin
 
 
-def plan(plugin: SpankPlugin, params: dict[str, Any], check_mode: bool) -> list[Change]:
+def plan(plugin: SpankPlugin, params: Params, check_mode: bool) -> list[Change]:
     """The necessary changes, in this order. Raises FileError, OSError."""
     if params["state"] == "proven":
         return plugin.forget()
     if params["state"] == "former":
-        return plugin.take_back()
+        return plugin.restore()
     changes = []
     if params["source"]:
         changes += plugin.install(*wanted(params["source"], params["sha256"], check_mode))
@@ -149,13 +88,28 @@ def change_plugin(module: AnsibleModule) -> PluginResult:
 
 
 ARGUMENTS = {
-    "path": {"type": "path", "required": True},
-    "state": {"type": "str", "choices": ["present", "proven", "former"], "default": "present"},
-    "source": {"type": "path"},
-    "sha256": {"type": "str"},
-    "line": {"type": "str"},
-    "replaced": {"type": "bool", "default": False},
-    "directory": {"type": "path", "default": "/etc/slurm"},
+    "path": option("Path of the plugin, as in plugstack.conf.", "path", required=True),
+    "state": option(
+        "V(present) installs O(source), and saves the previous plugin, and the line of plugstack.conf if it differs "
+        "from O(line). A copy that is already saved is not replaced, since no job has run with a later plugin.\n"
+        "V(proven) removes the saved copies, after a job has run with the plugin.\n"
+        "V(former) restores the previous plugin, or removes the plugin if there was none, and then removes the saved "
+        "copies. If the previous plugin is for another release of Slurm, such as before an upgrade, nothing is "
+        "changed.",
+        choices=["present", "proven", "former"],
+        default="present",
+    ),
+    "source": option("Path of the plugin on this host that V(present) copies, such as the one in a package.", "path"),
+    "sha256": option(
+        "SHA-256 checksum of O(source). A file with another checksum is refused. With it, O(source) need not exist in "
+        "check mode, since its package may not be installed yet."
+    ),
+    "line": option("The plugin's new line for plugstack.conf."),
+    "replaced": switch(
+        "Whether a host gets another plugin than the one with which its jobs run. Then V(present) saves the line of "
+        "plugstack.conf also if it is O(line) already."
+    ),
+    "directory": option("Directory of Slurm's configuration, with O(line).", "path", default="/etc/slurm"),
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_state_directory
 short_description: Check that controllers keep Slurm's state in the same directory
-version_added: 0.2.0
 description:
   - Returns the mount of a directory, and shows whether several hosts have the same directory. Each host writes its own
     file (O(write)), then reads the files of the other hosts (O(see)), and then removes its own (O(remove)). The
@@ -17,64 +16,17 @@ description:
   - In check mode nothing is written. Then hosts can only be compared by the directory's inode. It is equal on all hosts
     that share a file system, but can also be equal by chance, so that only a real run checks it.
   - It does not wait for a file system that does not answer; C(error) says so.
-options:
-  path:
-    description: The directory. It is not created if it is missing.
-    type: path
-    required: true
-  user_id:
-    description:
-      - The id of the user, which need not exist yet. If Ansible is not root on the host, the module uses the rights of
-        Ansible's user.
-    type: int
-    required: true
-  write:
-    description:
-      - Whether to write a file into the directory, if the user owns the directory.
-      - Files that are older than ten minutes, from runs that were killed, are removed.
-    type: bool
-    default: false
-  see:
-    description: Names of files that other hosts have written. The module waits five seconds for them.
-    type: list
-    elements: str
-    default: []
-  remove:
-    description: Names of files to remove.
-    type: list
-    elements: str
-    default: []
-extends_documentation_fragment: [gpucluster.slurm.reading]
-seealso:
-  - ref: gpucluster.slurm.slurmctld <ansible_collections.gpucluster.slurm.slurmctld_role>
-    description: The role that checks it on each run.
+extends_documentation_fragment: [gpucluster.slurm.reading, gpucluster.slurm.arguments.slurm_state_directory]
 """
 
 EXAMPLES = r"""
 - name: Write a file
-  gpucluster.slurm.slurm_state_directory:
-    path: /shared/slurm
-    user_id: 64030
-    write: true
-  register: written
-
-- name: Read the file of the other controller
-  gpucluster.slurm.slurm_state_directory:
-    path: /shared/slurm
-    user_id: 64030
-    see: ["{{ hostvars.head2.written.file }}"]
-  register: seen
-
-- name: Remove the file
-  gpucluster.slurm.slurm_state_directory:
-    path: /shared/slurm
-    user_id: 64030
-    remove: ["{{ written.file }}"]
+  gpucluster.slurm.slurm_state_directory: {path: /shared/slurm, user_id: 64030, write: true}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ..module_utils.controller.state_save_location import (
     StateDirectoryError,
@@ -84,17 +36,19 @@ from ..module_utils.controller.state_save_location import (
     unseen,
     write,
 )
-from ..module_utils.host.module_run import NAMES, run_module
+from ..module_utils.host.module_run import Params, run_module
+from ..module_utils.host.options import option, several, switch
+from ..module_utils.host.timeout_call import Answer
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import StateDirectoryResult
+    from ..plugin_utils.results.module_results import StateDirectoryResult
 
 
-def answer(params: dict[str, Any], check_mode: bool) -> StateDirectoryResult:
+def answer(params: Params, check_mode: bool) -> StateDirectoryResult:
     """The module's result."""
     path, user_id = params["path"], params["user_id"]
 
-    def work() -> dict[str, Any]:
+    def work() -> Answer:
         """The part that runs with the rights of the user."""
         result = read_directory(path)
         owned = result.pop("owner") == user_id
@@ -119,11 +73,19 @@ def answer(params: dict[str, Any], check_mode: bool) -> StateDirectoryResult:
 
 
 ARGUMENTS = {
-    "path": {"type": "path", "required": True},
-    "user_id": {"type": "int", "required": True},
-    "write": {"type": "bool", "default": False},
-    "see": NAMES,
-    "remove": NAMES,
+    "path": option("The directory. It is not created if it is missing.", "path", required=True),
+    "user_id": option(
+        "The id of the user, which need not exist yet. If Ansible is not root on the host, the module uses the rights "
+        "of Ansible's user.",
+        "int",
+        required=True,
+    ),
+    "write": switch(
+        "Whether to write a file into the directory, if the user owns the directory. Files that are older than ten "
+        "minutes, from runs that were killed, are removed."
+    ),
+    "see": several("Names of files that other hosts have written. The module waits five seconds for them."),
+    "remove": several("Names of files to remove."),
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_storage
 short_description: Mount file systems by units of systemd, and make exported directories and homes
-version_added: 0.2.0
 description:
   - Writes the mount units of a host, enables them and mounts what is not mounted. Role P(gpucluster.slurm.storage#role)
     makes the plan of the host.
@@ -17,100 +16,16 @@ description:
   - A unit of this collection that is no longer wanted is stopped and removed if no job and no user has a process on the
     host. Otherwise it stays, and is named.
   - A path that has files is not mounted over for the first time, since the mount would hide them.
-  - Every command has a time limit, and so has every access to a file system that may not answer.
-  - A record on the host (C(/var/lib/gpucluster-slurm/storage)) has what was applied, so that
-    M(gpucluster.slurm.slurm_host_facts) can tell whether it still holds.
-options:
-  digest:
-    description: The digest of the plan, for the record.
-    type: str
-    default: ""
-  mounts:
-    description: The mounts, in the order in which they are mounted.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      path:
-        description: The directory on which it is mounted.
-        type: path
-        required: true
-      unit:
-        description: The name of the unit.
-        type: str
-        required: true
-      unit_file:
-        description: The file of the unit.
-        type: path
-        required: true
-      source:
-        description: What is mounted.
-        type: str
-        required: true
-      type:
-        description: The type of the file system; V(none) for a bind mount.
-        type: str
-        required: true
-      content:
-        description: The text of the unit.
-        type: str
-        required: true
-  files:
-    description: >-
-      The texts of all files of the plan by their paths. The module writes the units among them, and records the others.
-    type: dict
-    default: {}
-  exports:
-    description: Directories that the host exports. They are created before the bind mounts.
-    type: list
-    elements: path
-    default: []
-  homes:
-    description: Homes that the host creates, each once. One that is there is never changed.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      path:
-        description: The path of the home on this host.
-        type: path
-        required: true
-      uid:
-        description: Its owner.
-        type: int
-        required: true
-      gid:
-        description: Its group.
-        type: int
-        required: true
-  packages:
-    description: Names of the packages that bring the file systems, for the record.
-    type: list
-    elements: str
-    default: []
-  start:
-    description:
-      - Whether file systems are mounted, and directories and homes made. With V(false) the module writes and enables
-        the units and makes the directories of the mounts alone, also in a tree without a running systemd, and the next
-        run does the rest. The control host sets it where an image is built (C(slurm_image) of role
-        C(gpucluster.slurm.slurm)).
-    type: bool
-    default: true
-extends_documentation_fragment: [gpucluster.slurm.changing]
+  - Every command, and every access to a file system that may not answer, has a time limit.
+extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_storage]
 """
 
 EXAMPLES = r"""
 - name: Mount the storage of this host
-  gpucluster.slurm.slurm_storage:
-    digest: "{{ plan.digest }}"
-    mounts: "{{ plan.mounts }}"
-    files: "{{ plan.files }}"
-    homes: "{{ plan.homes }}"
-  vars:
-    plan: "{{ lookup('gpucluster.slurm.decision', 'storage.own_plan') }}"
+  gpucluster.slurm.slurm_storage: {mounts: "{{ plan.mounts }}", digest: "{{ plan.digest }}"}
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import hashlib
 import os
@@ -125,15 +40,16 @@ from ..module_utils.host.directories import Directories, Directory
 from ..module_utils.host.files import File, write
 from ..module_utils.host.job_processes import processes, served_steps
 from ..module_utils.host.journal import read_journal_end
-from ..module_utils.host.module_run import REQUIRED_PATH, REQUIRED_TEXT, run_module
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.mounts import homes, mount_record
 from ..module_utils.host.mounts.mountinfo import Mount, mounted
-from ..module_utils.host.plan_result import plan_result
+from ..module_utils.host.options import option, several, switch
+from ..module_utils.host.plan_result import PlanRow, plan_result
 from ..module_utils.host.timeout_call import TimeoutCallError, call_with_timeout
 from ..module_utils.language.errors import CollectionError
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import StorageResult
+    from ..plugin_utils.results.module_results import StorageResult
 
 UNITS = "/etc/systemd/system"
 MARK = "Managed by gpucluster.slurm (key storage)"
@@ -151,8 +67,6 @@ OF_USERS = (range(1000, 60001), range(65536, 2**32 - 2))
 """Uids of people (login.defs(5), UID_MIN and UID_MAX); those between are of services, such as slurm."""
 
 WRITTEN = "written"
-
-Change = dict[str, Any]
 
 
 class StorageError(CollectionError):
@@ -240,9 +154,9 @@ class Work:
     """The changes of one host, done or predicted."""
 
     def __init__(self, module: AnsibleModule) -> None:
-        self.wanted: list[dict[str, Any]] = module.params["mounts"]
+        self.wanted: list[Params] = module.params["mounts"]
         self.params, self.check = module.params, module.check_mode
-        self.changes: list[Change] = []
+        self.changes: list[PlanRow] = []
         self.diffs: list[dict[str, str]] = []
         self.remarks: list[str] = []
         self.present_mounts = mounted()
@@ -358,7 +272,7 @@ class Work:
         if answer.status:
             raise StorageError(f"systemctl {' '.join(arguments)}: {answer.message}")
 
-    def mount(self, mounts: list[dict[str, Any]]) -> None:
+    def mount(self, mounts: list[Params]) -> None:
         """Mount what is not mounted. Raises StorageError with all that cannot be."""
         failed = []
         for mount in mounts:
@@ -489,28 +403,44 @@ def named(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-REQUIRED_NUMBER = {"type": "int", "required": True}
 ARGUMENTS = {
-    "digest": {"type": "str", "default": ""},
-    "mounts": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            **dict.fromkeys(("path", "unit_file"), REQUIRED_PATH),
-            **dict.fromkeys(("unit", "source", "type", "content"), REQUIRED_TEXT),
+    "digest": option("The digest of the plan, for the record.", default=""),
+    "mounts": several(
+        "The mounts, in the order in which they are mounted.",
+        "dict",
+        options={
+            "path": option("The directory on which it is mounted.", "path", required=True),
+            "unit_file": option("The file of the unit.", "path", required=True),
+            "unit": option("The name of the unit.", required=True),
+            "source": option("What is mounted.", required=True),
+            "type": option("The type of the file system; V(none) for a bind mount.", required=True),
+            "content": option("The text of the unit.", required=True),
         },
-    },
-    "files": {"type": "dict", "default": {}},
-    "exports": {"type": "list", "elements": "path", "default": []},
-    "homes": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {"path": REQUIRED_PATH, "uid": REQUIRED_NUMBER, "gid": REQUIRED_NUMBER},
-    },
-    "packages": {"type": "list", "elements": "str", "default": []},
-    "start": {"type": "bool", "default": True},
+    ),
+    "files": option(
+        "The texts of all files of the plan by their paths. The module writes the units among them, and records the "
+        "others.",
+        "dict",
+        default={},
+    ),
+    "exports": several("Directories that the host exports. They are created before the bind mounts.", "path"),
+    "homes": several(
+        "Homes that the host creates, each once. One that is there is never changed.",
+        "dict",
+        options={
+            "path": option("The path of the home on this host.", "path", required=True),
+            "uid": option("Its owner.", "int", required=True),
+            "gid": option("Its group.", "int", required=True),
+        },
+    ),
+    "packages": several("Names of the packages that bring the file systems, for the record."),
+    "start": switch(
+        "Whether file systems are mounted, and directories and homes made. With V(false) the module writes and "
+        "enables the units and makes the directories of the mounts alone, also in a tree without a running systemd, "
+        "and the next run does the rest. The control host sets it where an image is built (C(slurm_image) of role "
+        "C(gpucluster.slurm.slurm)).",
+        default=True,
+    ),
 }
 
 

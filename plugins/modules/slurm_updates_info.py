@@ -10,7 +10,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_updates_info
 short_description: Gather the pending updates of a host's packages
-version_added: 0.2.0
 description:
   - Returns which packages of Slurm, munge, MariaDB, enroot, apptainer, NVIDIA, the kernel and OpenSSH have a newer
     version in apt's lists, and whether that is a security update. Held packages and packages that apt's preferences
@@ -18,12 +17,7 @@ description:
   - A security update is a version in a list of Debian's or Ubuntu's archive of security updates. Other sources of
     packages do not say what their versions are for.
   - It changes nothing and does not update apt's lists.
-options:
-  whole:
-    description: Whether to return the security updates of all packages as well.
-    type: bool
-    default: false
-extends_documentation_fragment: [gpucluster.slurm.reading]
+extends_documentation_fragment: [gpucluster.slurm.reading, gpucluster.slurm.arguments.slurm_updates_info]
 """
 
 EXAMPLES = r"""
@@ -31,7 +25,7 @@ EXAMPLES = r"""
   gpucluster.slurm.slurm_updates_info:
 """
 
-RETURN = r"""# module_utils/results has the types of what internal modules return."""
+RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 from typing import TYPE_CHECKING
 
@@ -39,10 +33,11 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.client.commands import output
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import switch
 from ..module_utils.host.packages.apt_updates import gather_updates
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import UpdatesInfo
+    from ..plugin_utils.results.module_results import UpdatesInfo
 
 
 def gather(module: AnsibleModule) -> UpdatesInfo:
@@ -50,7 +45,7 @@ def gather(module: AnsibleModule) -> UpdatesInfo:
     return {"changed": False, **gather_updates(output, module.params["whole"])}
 
 
-ARGUMENTS = {"whole": {"type": "bool", "default": False}}
+ARGUMENTS = {"whole": switch("Whether to return the security updates of all packages as well.")}
 
 
 def main() -> None:

@@ -16,48 +16,13 @@ description:
   - In a database with several clusters a user is added to and removed from one cluster. O(admin_level) holds in all of
     them. A user without an association in another cluster who coordinates an account of it, or has WCKeys in it, is not
     removed.
-options:
-  name:
-    description: Name of the user.
-    type: str
-    required: true
-  default_account:
-    description:
-      - The account of the user's jobs that name none.
-      - Without it, a user keeps the present default account, and a new user gets the first of O(accounts).
-    type: str
-  accounts:
-    description:
-      - Further accounts. Other accounts of the user are not changed.
-      - With O(state=absent) the user is removed from these accounts, or completely without O(accounts).
-    type: list
-    elements: str
-    default: []
-  partition:
-    description: The partition that the associations are for. Without it, they are for all partitions.
-    type: str
-  admin_level:
-    description: The user's administrative privileges in Slurm.
-    type: str
-    choices: [None, Operator, Administrator]
-  limits:
-    description: >-
-      Any limits of an association, such as C(Fairshare), C(MaxJobs), which apply in each account of the user, and
-      C(WCKeys), a list of all WCKeys of the user in the cluster.
-    type: dict
-    default: {}
-  state:
-    description: Whether the user exists.
-    type: str
-    choices: [present, absent]
-    default: present
-extends_documentation_fragment:
-  - gpucluster.slurm.changing
-  - gpucluster.slurm.accounting
-  - gpucluster.slurm.accounting.cluster
 seealso:
   - module: gpucluster.slurm.slurm_accounting
   - module: gpucluster.slurm.slurm_account
+extends_documentation_fragment:
+  - gpucluster.slurm.changing
+  - gpucluster.slurm.accounting
+  - gpucluster.slurm.arguments.slurm_user
 """
 
 EXAMPLES = r"""
@@ -112,11 +77,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.accounting.apply import apply_policy
 from ..module_utils.accounting.entities import Entity
-from ..module_utils.accounting.sacctmgr import Sacctmgr
+from ..module_utils.accounting.sacctmgr import CLUSTER, Sacctmgr
 from ..module_utils.host.module_run import run_module
+from ..module_utils.host.options import option, several
 
 if TYPE_CHECKING:
-    from ..module_utils.results.module_results import PolicyResult
+    from ..plugin_utils.results.module_results import PolicyResult
 
 
 def change_user(module: AnsibleModule) -> PolicyResult:
@@ -137,14 +103,27 @@ def change_user(module: AnsibleModule) -> PolicyResult:
 
 
 ARGUMENTS = {
-    "cluster": {"type": "str"},
-    "name": {"type": "str", "required": True},
-    "default_account": {"type": "str"},
-    "accounts": {"type": "list", "elements": "str", "default": []},
-    "partition": {"type": "str"},
-    "admin_level": {"type": "str", "choices": ["None", "Operator", "Administrator"]},
-    "limits": {"type": "dict", "default": {}},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "cluster": CLUSTER,
+    "name": option("Name of the user.", required=True),
+    "default_account": option(
+        "The account of the user's jobs that name none.\n"
+        "Without it, a user keeps the present default account, and a new user gets the first of O(accounts)."
+    ),
+    "accounts": several(
+        "Further accounts. Other accounts of the user are not changed.\n"
+        "With O(state=absent) the user is removed from these accounts, or completely without O(accounts)."
+    ),
+    "partition": option("The partition that the associations are for. Without it, they are for all partitions."),
+    "admin_level": option(
+        "The user's administrative privileges in Slurm.", choices=["None", "Operator", "Administrator"]
+    ),
+    "limits": option(
+        "Any limits of an association, such as C(Fairshare), C(MaxJobs), which apply in each account of the user, and "
+        "C(WCKeys), a list of all WCKeys of the user in the cluster.",
+        "dict",
+        default={},
+    ),
+    "state": option("Whether the user exists.", choices=["present", "absent"], default="present"),
 }
 
 

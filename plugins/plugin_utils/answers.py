@@ -16,23 +16,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.client.advice import without_harmful_advice
 from ..module_utils.cluster.variable_names import replaced_variables
-from ..module_utils.doctor import results as doctor_results
-from ..module_utils.language.formatting import indented, visible
-from ..module_utils.results import module_results
-from ..module_utils.results.fact_records import CORES, Empty, Form, HardwareFact, HostFact, Most, Pattern, Range
-
-Check = Callable[[Any], str]
-"""Returns the error in a value, or an empty text."""
-
-SHOWN = 60
-"""Characters of a wrong value that are shown."""
+from ..module_utils.doctor import evidence
+from ..module_utils.language.formatting import indented, shown, visible
+from ..module_utils.language.records import anything, check_of, checks_of, refused
+from .results import fact_records, module_results
 
 TEXT = 2**24
 """Characters of all texts of a result. The plan of the largest clusters has some millions. `answer_limit.LIMIT` is the
@@ -49,155 +43,10 @@ DEPTH = 24
 """How deep the values of a result may be nested."""
 
 
-def _found(value: Any) -> str:
-    """A value as it is shown: printable, and short."""
-    text = ascii(value)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+NAMES = vars(fact_records)
+"""What the annotations of doctor's records name, which hosts get without these types."""
 
-
-def _number(most: int, least: int = 0, none: bool = False) -> Check:
-    def check(value: Any) -> str:
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if (value is None and none) or (whole and least <= value <= most):
-            return ""
-        return f"found {_found(value)}, allowed: a number from {least} to {most}{', or none' if none else ''}"
-
-    return check
-
-
-def _text(pattern: str, most: int = 200, none: bool = False) -> Check:
-    def check(value: Any) -> str:
-        if value is None and none:
-            return ""
-        if isinstance(value, str) and len(value) <= most and re.fullmatch(pattern, value, re.ASCII):
-            return ""
-        return f"found {_found(value)}, allowed: a text like {pattern}, of at most {most} characters"
-
-    return check
-
-
-def _truth(value: Any) -> str:
-    return "" if isinstance(value, bool) else f"found {_found(value)}, allowed: true or false"
-
-
-def _list(of: Check, most: int = 4096, none: bool = False) -> Check:
-    def check(value: Any) -> str:
-        if value is None and none:
-            return ""
-        if not isinstance(value, list) or len(value) > most:
-            return f"found {_found(value)}, allowed: a list of at most {most}"
-        return next((f"[{i}]: {what}" for i, item in enumerate(value) if (what := of(item))), "")
-
-    return check
-
-
-def _mapping(key: Check, of: Check, most: int = 4096) -> Check:
-    def check(value: Any) -> str:
-        if not isinstance(value, Mapping) or len(value) > most:
-            return f"found {_found(value)}, allowed: a mapping of at most {most}"
-        return next((f"{_found(name)}: {what}" for name, item in value.items() if (what := key(name) or of(item))), "")
-
-    return check
-
-
-def _record(fields: Mapping[str, Check], optional: Collection[str] = ()) -> Check:
-    def check(value: Any) -> str:
-        if not isinstance(value, Mapping):
-            return f"found {_found(value)}, allowed: a mapping"
-        for name, of in fields.items():
-            if name not in value and name in optional:
-                continue
-            if name not in value:
-                return f"{name}: is missing"
-            if what := of(value[name]):
-                return f"{name}: {what}" if not what.startswith("[") else f"{name}{what}"
-        return "".join(f"found {_found(name)}, which is no such fact" for name in [*value] if name not in fields)[:200]
-
-    return check
-
-
-def _cores(value: Any) -> str:
-    wrong = _text(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?", 4096)(value)
-    if not wrong and any(int(number) >= CORES for number in re.findall(r"[0-9]+", value)):
-        wrong = f"found {_found(value)}, allowed: numbers below {CORES}"
-    return wrong
-
-
-def _any_text(value: Any) -> str:
-    return "" if isinstance(value, str) else f"found {_found(value)}, allowed: a text"
-
-
-def _line(value: Any) -> str:
-    if isinstance(value, str) and "\n" not in value and len(value) <= 1000:
-        return ""
-    return f"found {_found(value)}, allowed: a text of one line, of at most 1000 characters"
-
-
-def _seconds(value: Any) -> str:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1 << 40
-    return "" if number else f"found {_found(value)}, allowed: seconds"
-
-
-def _anything(_value: Any) -> str:
-    return ""
-
-
-def _or_none(check: Check) -> Check:
-    return lambda value: "" if value is None else check(value)
-
-
-def _or_empty(check: Check) -> Check:
-    return lambda value: "" if value == {} else check(value)
-
-
-_FORMS: dict[Form, Check] = {Form.CORES: _cores, Form.LINE: _line, Form.TEXT: _any_text, Form.SECONDS: _seconds}
-
-
-def check_of(kind: Any, none: bool = False) -> Check:
-    """The check of a type of `fact_records`, or of a field's type; a value may be null if it says so.
-
-    Raises:
-        TypeError: a text or number has no bounds, or the type is no other one of JSON.
-    """
-    bounds = getattr(kind, "__metadata__", ())
-    kind = kind.__origin__ if bounds else kind
-    inner = get_args(kind)
-    if type(None) in inner:
-        return check_of(inner[0], none=True)
-    if Empty in inner:
-        return _or_empty(check_of(inner[0]))
-    if kind is Any:
-        return _anything
-    if is_typeddict(kind) or dataclasses.is_dataclass(kind):
-        return _record(checks_of(kind), getattr(kind, "__optional_keys__", ()))
-    most = next((bound.items for bound in bounds if isinstance(bound, Most)), 4096)
-    if get_origin(kind) in (list, tuple):  # JSON has lists alone
-        return _list(check_of(inner[0]), most, none)
-    if get_origin(kind) is dict:
-        return _mapping(check_of(inner[0]), check_of(inner[1]), most)
-    if kind is bool:
-        return _truth
-    return _check_of_bounds(kind, bounds, none)
-
-
-def _check_of_bounds(kind: Any, bounds: Sequence[Any], none: bool) -> Check:
-    """The check of a text or number by its bounds. Raises TypeError without any."""
-    for bound in bounds:
-        if isinstance(bound, Range):
-            return _number(bound.most, bound.least, none)
-        if isinstance(bound, Pattern):
-            return _text(bound.pattern, bound.most, none)
-        if isinstance(bound, Form):
-            return _or_none(_FORMS[bound]) if none else _FORMS[bound]
-    raise TypeError(f"{kind} has no bounds")
-
-
-def checks_of(record: Any) -> dict[str, Check]:
-    """The checks of a record's fields, by name."""
-    return {name: check_of(hint) for name, hint in get_type_hints(record, include_extras=True).items()}
-
-
-FACTS = {"slurm_host": check_of(HostFact), "slurm_hardware": check_of(HardwareFact)}
+FACTS = {"slurm_host": check_of(fact_records.HostFact), "slurm_hardware": check_of(fact_records.HardwareFact)}
 """The checks of facts, built once, at import."""
 
 FACTS_OF = {"slurm_host_facts": ("slurm_host", "slurm_hardware"), "slurm_hardware_facts": ("slurm_hardware",)}
@@ -208,38 +57,22 @@ FACTS_OF = {"slurm_host_facts": ("slurm_host", "slurm_hardware"), "slurm_hardwar
 
 _OF_ANY = {"changed", "failed", "msg", "diff", "invocation", "ansible_facts"}
 """Ansible knows these keys, and there are other rules for them."""
-_RECORDS: dict[str, Any] = {**module_results.RESULTS, **doctor_results.RESULTS}
+RECORDS: dict[str, tuple[type[Any], ...]] = {
+    **{module: (record,) for module, record in module_results.RESULTS.items()},
+    "slurm_doctor_info": (module_results.Clock, evidence.ServerAnswer),
+    "slurm_doctor_node_info": (module_results.Clock, evidence.NodeFacts),
+}
 RESULTS = {
-    module: {name: check for name, check in checks_of(record).items() if name not in _OF_ANY}
-    for module, record in _RECORDS.items()
+    module: {name: check for each in records for name, check in checks_of(each, NAMES).items() if name not in _OF_ANY}
+    for module, records in RECORDS.items()
 }
 """The checks of what the modules of this collection return, by module and key."""
 
-SOMETIMES = {module: record.__optional_keys__ - _OF_ANY for module, record in _RECORDS.items()}
+SOMETIMES = {module: record.__optional_keys__ - _OF_ANY for module, record in module_results.RESULTS.items()}
 """The keys that they do not always return. A module that fails need not return any."""
 
-COMMON: dict[str, Check] = {
-    "changed": _truth,
-    "failed": _truth,
-    "skipped": _truth,
-    "unreachable": _truth,
-    "msg": _anything,
-    "rc": _number(1 << 32, -(1 << 32)),
-    "stdout": _any_text,
-    "stderr": _any_text,
-    "module_stdout": _any_text,
-    "module_stderr": _any_text,
-    "warnings": _list(_anything),
-    "deprecations": _list(_anything),
-    "exception": _anything,
-    "invocation": _anything,
-    "ansible_job_id": _line,
-    "started": _anything,
-    "finished": _anything,
-    "results_file": _line,
-    "put_back": _truth,  # a module that has failed has restored what it had changed
-}
-"""The keys that any module may return, or Ansible in its place. `msg` of some modules is not a text."""
+COMMON = checks_of(module_results.AnyResult)
+"""The checks of the keys that any module may return."""
 
 # The callback that shows a diff reads these keys. It would print `prepared` unchanged.
 _DIFF = ("before", "after", "before_header", "after_header", "src_binary", "dst_binary", "src_larger", "dst_larger")
@@ -378,7 +211,7 @@ def fact_problems(host: str, facts: Mapping[str, Any]) -> str:
         facts: `ansible_facts` of the host.
     """
     if names := replaced_variables(facts):
-        what = f"a fact named {_found(names[0])[1:-1]}, which is a variable of this collection or of a connection"
+        what = f"a fact named {shown(names[0])[1:-1]}, which is a variable of this collection or of a connection"
     elif wrong := [f"{name}: {error}" for name in FACTS if name in facts and (error := FACTS[name](facts[name]))]:
         what = f"a wrong fact, {wrong[0]}"
     else:
@@ -392,14 +225,14 @@ def fact_problems(host: str, facts: Mapping[str, Any]) -> str:
 def result_errors(module: str, result: Any, arguments: Mapping[str, Any]) -> list[str]:
     """The errors in the result of a module, as `KEY: error`; empty without any. Arguments as of `checked`."""
     if not isinstance(result, Mapping):
-        return [f"found {_found(result)}, allowed: a mapping"]
+        return [refused(result, "a mapping")]
     if strange := [name for name in result if not isinstance(name, str)]:
-        return [f"found {_found(strange[0])}, allowed: a text as key"]
+        return [refused(strange[0], "a text as key")]
     if wrong := _too_large(result):
         return [wrong]
     own = RESULTS.get(module, {})
     checks = {**COMMON, **own}
-    errors = [f"{name}: {what}" for name, value in result.items() if (what := checks.get(name, _anything)(value))]
+    errors = [f"{name}: {what}" for name, value in result.items() if (what := checks.get(name, anything)(value))]
     complete = not any(result.get(key) for key in ("failed", "skipped", "unreachable", "ansible_job_id"))
     if complete:
         present = {*result, *SOMETIMES.get(module, ())}
@@ -413,14 +246,14 @@ def _fact_errors(module: str, result: Mapping[str, Any], arguments: Mapping[str,
     """The errors in the facts of a result; some facts are required if there are arguments."""
     facts = {} if result.get("ansible_facts") is None else result["ansible_facts"]
     if not isinstance(facts, Mapping):
-        return [f"ansible_facts: found {_found(facts)}, allowed: a mapping"]
+        return [f"ansible_facts: {refused(facts, 'a mapping')}"]
     own = FACTS_OF.get(module, ())
     required = () if arguments is None else _required_facts(own, arguments)
     missing = [f"{name}: is missing" for name in required if name not in facts]
     wrong = [f"{name}: {what}" for name in own if name in facts and (what := FACTS[name](facts[name]))]
     # Ansible adds the interpreter that it has found.
     strange = [name for name in facts if name not in own and not str(name).startswith("discovered_interpreter_")]
-    return missing + wrong + [f"{_found(name)}: is no fact of this module" for name in strange[:5]]
+    return missing + wrong + [f"{shown(name)}: is no fact of this module" for name in strange[:5]]
 
 
 def _required_facts(own: Sequence[str], arguments: Mapping[str, Any]) -> list[str]:

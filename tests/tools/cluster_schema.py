@@ -18,7 +18,6 @@ language server knows.
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +53,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.par
     PLUGINS,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.formats.package_names import package
-from generated_files import run
+from generated_files import json_text, run
 
 Schema = dict[str, Any]
 
@@ -227,7 +226,6 @@ _HOSTS = {**TEXT, "minLength": 1}
 
 TYPES: dict[Callable[..., Any], Schema] = {
     schema.text: TEXT,
-    schema.plugin: {"const": keys.PLUGIN},
     schema.cluster_name: matching(schema.CLUSTER_NAME),
     schema.name: matching(schema.NAME),
     schema.partition_name: matching(schema.PARTITION_NAME),
@@ -237,7 +235,6 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.partition_nodes: TEXT,
     schema.files: {**TEXT, "pattern": "^\\s*/"},
     schema.autodetect: {"enum": [*schema.AUTODETECT]},
-    schema.profile: {"enum": [*keys.PROFILES]},
     schema.generation: {"type": "integer", "minimum": 1, "maximum": keys.NEWEST_GENERATION},
     schema.gres_flags: {"anyOf": [{"type": "string"}, list_of({"enum": [*schema.GRES_FLAGS]}, 1)]},
     schema.cores: or_list(TEXT),
@@ -246,6 +243,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.mig: {"type": "object", "additionalProperties": count()},
     schema.count: count(),
     schema.flag: FLAG,
+    schema.texts: list_of(TEXT),
     schema.mapping: MAPPING,
     schema.groups: {"anyOf": [MAPPING, LIST]},
     schema.sequence: LIST,
@@ -280,7 +278,6 @@ TYPES: dict[Callable[..., Any], Schema] = {
     mail_key.relay: TEXT,
     mail_key.sender: {"type": "string", "pattern": "^[^@]+@[^@]+$"},
     mail_key.domain: TEXT,
-    mail_key.tls: {"enum": [*mail_key.TLS]},
     mail_key.user: TEXT,
     monitoring_key.retention: {"type": "string", "pattern": "^[0-9]+[ywdhms]"},
     report_key.address: TEXT,
@@ -289,11 +286,9 @@ TYPES: dict[Callable[..., Any], Schema] = {
     report_key.web_address: {"type": "string", "pattern": "^https?://"},
     job_scripts.script_name: TEXT,
     job_scripts.script: {"type": "string", "pattern": "^#!"},
-    job_scripts.on_failure: {"enum": [*job_scripts.FAILURES]},
     firewall_plans.port_list: or_list(TEXT),
     firewall_plans.networks: list_of(TEXT, 1),
     firewall_plans.node_networks: list_of(TEXT, 1),
-    firewall_plans.protocol: {"enum": [*firewall_plans.PROTOCOLS]},
 }
 """The schema of each type that is a function."""
 
@@ -304,12 +299,12 @@ FACTORIES: dict[str, Callable[..., Schema]] = {
         mapping_of({name: parameter_schema(key, name) for name in names}, [key])
     ),
     "or_automatic": lambda typed: either(type_schema(typed)),
-    # ARG005: the arguments are called by their names, and the schema needs only some of them.
-    "choice": lambda what, allowed: {"enum": [*allowed]},  # noqa: ARG005
-    "_one_of": lambda allowed: {"enum": [*allowed]},
+    "word": lambda allowed: {"enum": [*allowed]},
+    "choice": lambda allowed: {"enum": [*allowed]},
     "each": lambda element: list_of(type_schema(element)),
     "_name_of": lambda: TEXT,
     "_places": lambda names: list_of({"anyOf": [{"enum": [*names]}, TEXT]}, 1),
+    # ARG005: the arguments are called by their names, and the schema needs only some of them.
     "_limit": lambda right, allowed: {"description": f"Allowed: {allowed}.", **TEXT},  # noqa: ARG005
 }
 """The schema of types that a function returns, by its name; the arguments are those of that function."""
@@ -361,7 +356,7 @@ def mapping_of(keys: Mapping[str, Schema], required: Iterable[str] = ()) -> Sche
     }
 
 
-def kind_of(kind: schema.Kind, option: str = "", nested: Mapping[str, Schema] | None = None) -> Schema:
+def kind_of(kind: schema.Kind[Any], option: str = "", nested: Mapping[str, Schema] | None = None) -> Schema:
     """A kind of mapping.
 
     option: the option of the inventory plugin that documents its own keys. nested: schemas of keys that are mappings
@@ -508,7 +503,8 @@ def document() -> Schema:
 
 def text() -> str:
     """The text of the schema."""
-    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
+    found: str = json_text(document())
+    return found
 
 
 if __name__ == "__main__":

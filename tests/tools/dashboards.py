@@ -9,11 +9,10 @@ the exit status is 1 if a file is not current.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
-from generated_files import run
+from generated_files import json_text, run
 from grafana import (
     BROKEN,
     PLAIN,
@@ -586,7 +585,7 @@ DASHBOARDS = (CLUSTER, HOSTS, QUEUE, GPU_USE)
 
 def files() -> dict[Path, str]:
     """The files and their texts."""
-    return {FILES / f"{board.name}.json": json.dumps(dashboard_json(board), indent=2) + "\n" for board in DASHBOARDS}
+    return {FILES / f"{board.name}.json": json_text(dashboard_json(board)) for board in DASHBOARDS}
 
 
 if __name__ == "__main__":

@@ -5,9 +5,33 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+WIDTH = 160
+
+
+def json_text(value: Any) -> str:
+    """JSON in which lists and mappings that fit into a line have one."""
+    return _json_part(value, 0, "") + "\n"
+
+
+def _json_part(value: Any, depth: int, name: str) -> str:
+    """The text of a value in its place, with its name in a mapping."""
+    text = name + json.dumps(value, ensure_ascii=False)
+    if not value or not isinstance(value, dict | list) or depth + len(text) < WIDTH:
+        return text
+    parts = (
+        [_json_part(item, depth + 1, f"{json.dumps(key)}: ") for key, item in value.items()]
+        if isinstance(value, dict)
+        else [_json_part(item, depth + 1, "") for item in value]
+    )
+    left, right = "{}" if isinstance(value, dict) else "[]"
+    inner = f",\n{' ' * (depth + 1)}".join(parts)
+    return f"{name}{left}\n{' ' * (depth + 1)}{inner}\n{' ' * depth}{right}"
 
 
 def update(files: Mapping[Path, str], check: bool) -> int:

@@ -18,7 +18,7 @@ from textwrap import indent
 from typing import Any
 
 import yaml
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, ClusterKey, paragraphs
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, PLUGIN, ClusterKey, paragraphs
 from generated_files import run
 
 ROOT = Path(__file__).parents[2]
@@ -48,8 +48,8 @@ def written(value: Any, depth: int = 0, width: int = 119) -> str:
 
 def defaults() -> str:
     """The defaults of the shared variables."""
-    variables = [key.variable for key in KEYS if key.variable]
-    return written({variable.name: variable.default for variable in variables if variable.default is not None})
+    found = {key.variable.name: key.variable_default for key in KEYS if key.variable}
+    return written({name: default for name, default in found.items() if default is not None})
 
 
 def described(option: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,11 +64,12 @@ def specification(key: ClusterKey) -> dict[str, Any]:
     assert variable
     found: dict[str, Any] = {"type": variable.type or key.type}
     if found["type"] == "list":
-        found["elements"] = variable.elements
+        found["elements"] = variable.elements or key.elements
     if key.choices:
         found["choices"] = [*key.choices]
-    found |= {"required": True} if variable.default is None else {"default": variable.default}
-    found |= described({"description": variable.description})
+    found |= {"required": True} if key.variable_default is None else {"default": key.variable_default}
+    about = f"As the key C({key.name}) of inventory plugin P({PLUGIN}#inventory): {paragraphs(key.description)[0]}"
+    found |= described({"description": variable.description or about})
     if variable.options:
         found["options"] = {name: described(option) for name, option in variable.options.items()}
     return found

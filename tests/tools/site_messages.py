@@ -21,6 +21,8 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTATION = {"DOCUMENTATION", "EXAMPLES", "RETURN"}
+OPTIONS = {"option", "several", "switch"}
+"""Functions whose first argument documents an option of a module."""
 DESCRIPTIONS = {"cluster/keys.py"}
 """Files below module_utils whose texts are the documentation of keys, which has pages of its own."""
 WORD = re.compile(r"[^\W\d_]{2,}")
@@ -51,7 +53,7 @@ def value(node: ast.expr) -> str:
 
 
 def documentation(tree: ast.Module) -> set[int]:
-    """The texts that explain the source: docstrings, and what a plugin documents."""
+    """The texts that explain the source: docstrings, and what a plugin and its options document."""
     nodes = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
     nodes += [
         node.value
@@ -59,6 +61,8 @@ def documentation(tree: ast.Module) -> set[int]:
         if isinstance(node, ast.Assign)
         and any(isinstance(target, ast.Name) and target.id in DOCUMENTATION for target in node.targets)
     ]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    nodes += [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id in OPTIONS]
     return {id(node) for node in nodes}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.keys import KEYS, ClusterKey
 
 SCRIPT = [{"name": "disk", "script": "#!/bin/sh\nexit 0\n"}]
 PEOPLE = {
@@ -22,9 +22,16 @@ ACCOUNTING = {
 }
 
 
+def plain_value(key: ClusterKey) -> Any:
+    """Another value of a plain key than its default; None for other keys."""
+    values = {"text": "a text", "number": 4711, "flag": not key.default, "texts": ["a", "b"]}
+    return key.choices[-1] if key.choices else values.get(key.value)
+
+
 def added_keys(head: str, login: str, nodes: str) -> dict[str, dict[str, Any]]:
     """The keys that go with a key, by its name, for a cluster with these hosts. `people` excludes `users`."""
     return {
+        **{key.name: {key.name: plain_value(key)} for key in KEYS if plain_value(key) is not None and not key.required},
         "registry": {"registry": login},
         "users": PEOPLE,
         "people": {"people": "directory"},
@@ -44,7 +51,6 @@ def added_keys(head: str, login: str, nodes: str) -> dict[str, dict[str, Any]]:
         "prologs": {"prologs": SCRIPT},
         "epilogs": {"epilogs": SCRIPT},
         "private_tmp": {"private_tmp": "/srv/jobs"},
-        "profile": {"profile": "strict"},
         "firewall": {"firewall": {"ssh": ["10.213.7.1"]}},
         "slurm_conf": {"slurm_conf": {"KillWait": 44}},
         "cgroup_conf": {"cgroup_conf": {"ConstrainSwapSpace": True}},
@@ -74,7 +80,8 @@ ELSEWHERE = {
 }
 """Keys that scenario default does not try, with the scenario that does."""
 
-assert {*ADDED, *IN_EVERY_FILE, *ELSEWHERE} == {key.name for key in KEYS}, "a new key has no value here"
+UNKNOWN = {key.name for key in KEYS} ^ {*ADDED, *IN_EVERY_FILE, *ELSEWHERE}
+assert not UNKNOWN, f"keys without a value here, or values without a key: {UNKNOWN}"
 
 ALL = {name: value for key, keys in ADDED.items() if key != "people" for name, value in keys.items()}
 

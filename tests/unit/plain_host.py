@@ -23,7 +23,7 @@ from switches import as_given
 ROLES = Path(__file__).parents[2] / "roles"
 
 CLUSTER: dict[str, Any] = {
-    **{key.variable.name: "" if key.value == "host" else key.variable.default for key in keys.KEYS if key.variable},
+    **{key.variable.name: "" if key.value == "host" else key.variable_default for key in keys.KEYS if key.variable},
     "slurm_cluster_name": "x",
     "slurm_cluster_dir": "/cluster",
     "slurm_secrets_dir": "/cluster/secrets/x",
@@ -132,7 +132,7 @@ class PlainHost(RunHost):
 
     def say(self, **facts: Any) -> PlainHost:
         """Set facts that this host has said; return it."""
-        self.facts.update(facts)
+        dict.update(self.facts, facts)
         return self
 
 

@@ -87,7 +87,7 @@ def honest(name: str) -> dict[str, Any]:
         "firewall": "",
         "backup": "",
         "clocks": {},
-        "made": {},
+        "applied": {},
         "users": {},
         "taken_ids": {},
         "paths": {},

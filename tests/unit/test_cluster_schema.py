@@ -162,7 +162,7 @@ def test_what_the_model_refuses_is_marked(name: str) -> None:
     assert refused_by_model(document)
 
 
-KINDS = {
+KINDS: dict[str, schema.Kind[Any]] = {
     "cluster": schema.CLUSTER,
     "hardware": schema.HARDWARE,
     "gres": schema.GRES,

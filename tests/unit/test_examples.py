@@ -36,7 +36,6 @@ OTHERS = {
     "# execution-environment.yml": "ansible-builder's file",
     "route:": "a part of alertmanager's file",
     "# /etc/ood/config/clusters.d/NAME.yml; NAME is the name of the cluster": "Open OnDemand's file",
-    "# playbooks/stages/servers.yml": "a part of a playbook of the collection",
 }
 """The first lines of blocks that only have to be YAML."""
 

@@ -99,7 +99,7 @@ class Load:
 
 def measure(load: Load, samples: Iterator[tuple[float, float]]) -> tuple[float, float]:
     """Busy and measured seconds by samples."""
-    job = gpu_jobs.NotedJob("7", {"start": "1"}, 0)
+    job = gpu_jobs.RecordedJob("7", {"start": "1"}, 0)
     state = gpu_calls.GpuState()
     for when, length in samples:
         slurm_gpu_metrics.count(state, {"0": [job]}, {"0": load.shown(when)}, length, when)

@@ -176,7 +176,7 @@ PLAY = """
   tasks:
     - gpucluster.slurm.slurm_files:
         files: [{{path: "{path}", content: text, mode: "0666"}}]
-        note: ""
+        record: ""
 """
 
 

@@ -30,7 +30,7 @@ REGISTRY = "head:5000"
 ACCOUNTS = {"root": 0, "alice": 5001, "bob": 5002, "dana": 5004, "ops1": 5005, "site": 5006, "group": 5007, "vision": 5}
 GROUPS = {"root": [0], "alice": [100, 200], "ops1": [100, 300]}
 NAMES = {0: "root", 100: "users", 200: "vision", 300: "ops"}
-SHADOW = f"dana:!:1:0:99999:7::1:\nbob:!:1:0:99999:7:::\nalice:!:1:0:99999:7::{int(time.time()) // 86400 + 1}:\n"
+SHADOW = f"dana:!:1:0:99999:7::1:\nbob:!:1:0:99999:7:::\nalice:!:1:0:99999:7::{int(time.time()) // 86400 + 2}:\n"
 UPLOAD = "blobs/uploads/"
 MANIFEST = "manifests/latest"
 

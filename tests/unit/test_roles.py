@@ -70,24 +70,14 @@ def tasks_of(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield from tasks_of(task.get(part, []))
 
 
-def options_of(path: Path, part: str = "DOCUMENTATION") -> set[str]:
-    """The documented options of a module, or of a part of a fragment, with those of its fragments."""
-    documentation = yaml.safe_load(path.read_text().partition(f'{part} = r"""')[2].partition('"""')[0])
-    own = {*documentation.get("options", {})}
-    for name in documentation.get("extends_documentation_fragment", []):
-        fragment, *parts = name.split(".")[2:]
-        own |= options_of(ROOT / "plugins/doc_fragments" / f"{fragment}.py", *map(str.upper, parts))
-    return own
-
-
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_tasks_have_options_of_their_modules(role: Path) -> None:
     for path in sorted((role / "tasks").glob("*.yml")):
         for task in tasks_of(yaml.safe_load(path.read_text()) or []):
             for name, arguments in task.items():
                 if name.startswith("gpucluster.slurm."):
-                    options = options_of(ROOT / "plugins/modules" / f"{name.rpartition('.')[2]}.py")
-                    assert {*(arguments or {})} <= options, f"{path}: {task['name']}"
+                    module = import_module(f"ansible_collections.gpucluster.slurm.plugins.modules.{name.split('.')[2]}")
+                    assert {*(arguments or {})} <= {*module.ARGUMENTS}, f"{path}: {task['name']}"
 
 
 def test_lookups_name_a_rule_or_a_constant() -> None:

@@ -135,7 +135,7 @@ def said(run: subprocess.CompletedProcess[str], host: str) -> str:
     return str(line)
 
 
-OWN = {"gpucluster.slurm.slurm_files": {"note": "", "digest": "", "files": []}}
+OWN = {"gpucluster.slurm.slurm_files": {"record": "", "digest": "", "files": []}}
 OTHER = {"ansible.builtin.command": "true"}
 # The module runs on this machine, and replaces what is there.
 COPY = {"ansible.builtin.copy": {"content": "x", "dest": "{{ inventory_dir }}/copied"}}

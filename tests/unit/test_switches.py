@@ -82,7 +82,7 @@ def takes_a_boolean(module: str, option: str) -> bool:
     if not module.startswith(COLLECTION):
         return False
     found = importlib.import_module(f"ansible_collections.{COLLECTION}plugins.modules.{module.rpartition('.')[2]}")
-    return bool(yaml.safe_load(found.DOCUMENTATION)["options"][option]["type"] == "bool")
+    return bool(found.ARGUMENTS[option]["type"] == "bool")
 
 
 def raw_uses(name: str, module: str, key: str, text: str) -> list[str]:

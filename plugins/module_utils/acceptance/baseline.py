@@ -13,15 +13,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from math import isfinite
+from functools import cache
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 from ..language.formatting import message, shown
 from ..language.hostlist import MAX_HOSTS
+from ..language.records import Check, Form, Most, Pattern, Range, check_of, checks_of, refused
 from ..language.spelling import nearest
 from .catalog import TESTS, AcceptanceTest, Scope
-from .measurements import DRIVER, IMAGE, LARGEST_SIZE, LARGEST_VALUE, MeasuredValue, branch
+from .measurements import DRIVER, IMAGE, LARGEST_SIZE, LARGEST_VALUE, MeasuredValue, Text, above_zero, branch
 from .spread import SPREADS, outside, robust_spread
 
 MOST_ENTRIES = 10_000
@@ -31,7 +32,8 @@ HISTORY = 12
 LEAST_VALUES = 4
 """Values from which a floor is proposed. From fewer, one slow node would set the measure for all."""
 
-_HARDWARE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,254}", re.ASCII)
+_HARDWARE = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,254}"
+Day = Annotated[str, Form.DAY]
 
 
 @dataclass(frozen=True)
@@ -51,20 +53,23 @@ class Conditions:
 class BaselineEntry:
     """What a kind of machine reaches in a test."""
 
-    hardware: str
-    driver: str
-    image: str
-    test: str
-    nodes: int
-    size: int | None
-    median: float
-    spread: float
-    floor: float
-    unit: str
-    values: int
-    measured: str
+    hardware: Annotated[str, Pattern(_HARDWARE, 255, "a machine type")]
+    driver: Annotated[str, Pattern(DRIVER, words="the branch of a driver such as '580', or an empty text")]
+    image: Annotated[str, Pattern(IMAGE, 255, "the name of a container image, or an empty text")]
+    test: Text
+    nodes: Annotated[int, Range(MAX_HOSTS)]
+    size: Annotated[int, Range(LARGEST_SIZE, 1, "bytes")] | None
+    median: Annotated[float, above_zero(LARGEST_VALUE)]
+    spread: Annotated[float, Range(LARGEST_VALUE, words="a number from 0")]
+    floor: Annotated[float, above_zero(LARGEST_VALUE)]
+    unit: Text
+    values: Annotated[int, Range(10**9, 1, "a whole number above 0")]
+    measured: Day
     """The day of the last run."""
-    history: tuple[tuple[str, float], ...] = ()
+    history: Annotated[
+        tuple[tuple[Day, Annotated[float, above_zero(LARGEST_VALUE)]], ...],
+        Most(HISTORY, f"a list of up to {HISTORY} days with medians, such as [['2026-11-28', 391.2]]"),
+    ] = ()
     """Days and medians of earlier runs, the oldest first."""
 
     @property
@@ -185,12 +190,9 @@ def _entry_problems(item: Any) -> list[str]:
         meant = nearest(test, values) if isinstance(test, str) else None
         hint = f"; did you mean {meant}?" if meant else ""
         return [f".test: found {shown(test)}, allowed: {', '.join(values)}{hint}"]
-    checks = {**_CHECKS, "nodes": _nodes_problem(TESTS[test]), "unit": _unit_problem(TESTS[test])}
-    problems = [
-        f".{key}: found {shown(item.get(key))}, allowed: {allowed}"
-        for key, (right, allowed) in checks.items()
-        if not right(item.get(key))
-    ]
+    given = _plain(item)
+    checks = {**_checks(), "nodes": _check_of_nodes(TESTS[test]), "unit": _check_of_unit(TESTS[test])}
+    problems = [f".{key}: {what}" for key, value in given.items() if (what := checks[key](value))]
     if not problems and not _consistent(item, TESTS[test].higher):
         which = "above 0 and at most" if TESTS[test].higher else "at least"
         problems.append(f".floor: found {item['floor']}, allowed: {which} the median, {item['median']}")
@@ -202,69 +204,35 @@ def _consistent(item: Mapping[str, Any], higher: bool) -> bool:
     return bool(item["floor"] <= item["median"]) if higher else bool(item["floor"] >= item["median"])
 
 
-def _is_number(value: Any, least: float, most: float) -> bool:
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and least <= value <= most
-    )
+def _plain(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry as JSON has it. YAML reads days, and branches of drivers, as no texts where they have no quotes."""
+    given = {key: value for key, value in item.items() if value is not None or key not in _OPTIONAL}
+    if type(item.get("driver")) is int:
+        given["driver"] = str(item["driver"])
+    given["measured"] = _day(given["measured"])
+    if isinstance(given.get("history"), list):
+        given["history"] = [[*map(_day, one)] if isinstance(one, list) else one for one in given["history"]]
+    return given
 
 
-def _is_whole(value: Any, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _day(value: Any) -> Any:
+    return str(value) if isinstance(value, date) else value
 
 
-def _is_day(value: Any) -> bool:
-    """A day, which YAML reads as a date where it has no quotes."""
-    if isinstance(value, date):
-        return True
-    try:
-        return isinstance(value, str) and len(value) == 10 and bool(date.fromisoformat(value))
-    except ValueError:
-        return False
+@cache
+def _checks() -> dict[str, Check]:
+    """The checks of the fields; the control host alone needs them."""
+    return checks_of(BaselineEntry)
 
 
-def _is_driver(value: Any) -> bool:
-    """The branch of a driver, which YAML reads as a number where it has no quotes."""
-    return value is None or _is_whole(value, 1, 9999) or (isinstance(value, str) and bool(DRIVER.fullmatch(value)))
-
-
-def _is_history(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, list)
-        and len(value) <= HISTORY
-        and all(
-            isinstance(item, list) and len(item) == 2 and _is_day(item[0]) and _is_number(item[1], 1e-12, LARGEST_VALUE)
-            for item in value
-        )
-    )
-
-
-_POSITIVE = f"a number above 0, up to {LARGEST_VALUE:g}"
-_CHECKS: dict[str, tuple[Any, str]] = {
-    "hardware": (lambda value: isinstance(value, str) and bool(_HARDWARE.fullmatch(value)), "a machine type"),
-    "driver": (_is_driver, "the branch of a driver such as '580', or an empty text"),
-    "image": (
-        lambda value: value is None or (isinstance(value, str) and bool(IMAGE.fullmatch(value))),
-        "the name of a container image, or an empty text",
-    ),
-    "size": (lambda value: value is None or _is_whole(value, 1, LARGEST_SIZE), "bytes, or null"),
-    "median": (lambda value: _is_number(value, 1e-12, LARGEST_VALUE), _POSITIVE),
-    "spread": (lambda value: _is_number(value, 0, LARGEST_VALUE), "a number from 0"),
-    "floor": (lambda value: _is_number(value, 1e-12, LARGEST_VALUE), _POSITIVE),
-    "values": (lambda value: _is_whole(value, 1, 10**9), "a whole number above 0"),
-    "measured": (_is_day, "a day such as 2026-11-28"),
-    "history": (_is_history, f"a list of up to {HISTORY} days with medians, such as [['2026-11-28', 391.2]]"),
-}
-
-
-def _nodes_problem(test: AcceptanceTest) -> tuple[Any, str]:
+def _check_of_nodes(test: AcceptanceTest) -> Check:
     least, most = {Scope.PAIR: (2, 2), Scope.MANY: (2, MAX_HOSTS)}.get(test.scope, (1, 1))
-    return lambda value: _is_whole(
-        value, least, most
-    ), f"{least} for {test.name}" if least == most else f"{least} or more"
+    words = f"{least} for {test.name}" if least == most else f"{least} or more"
+    return check_of(Annotated[int, Range(most, least, words)])
 
 
-def _unit_problem(test: AcceptanceTest) -> tuple[Any, str]:
-    return lambda value: value == test.unit, f"{test.unit}, the unit of {test.name}"
+def _check_of_unit(test: AcceptanceTest) -> Check:
+    return lambda value: "" if value == test.unit else refused(value, f"{test.unit}, the unit of {test.name}")
 
 
 def _make_entry(item: Mapping[str, Any]) -> BaselineEntry:
@@ -333,7 +301,9 @@ def proposed(
     measured = [
         value
         for value in values
-        if not TESTS[value.test].is_check and not bad & {*value.nodes} and _HARDWARE.fullmatch(value.hardware)
+        if not TESTS[value.test].is_check
+        and not bad & {*value.nodes}
+        and re.fullmatch(_HARDWARE, value.hardware, re.ASCII)
     ]
     known = {entry.conditions: entry for entry in entries}
     for conditions, own in comparable(measured).items():
@@ -391,7 +361,7 @@ def trend(entry: BaselineEntry, now: float) -> str:
     return f"{change:+.1f} % since {day} ({len(past)} run{'s' if len(past) > 1 else ''})"
 
 
-def written(entry: BaselineEntry) -> dict[str, Any]:
+def written(entry: BaselineEntry) -> dict[str, object]:
     """An entry as the file has it, in its order."""
     data = asdict(entry)
     data["history"] = [list(item) for item in entry.history]

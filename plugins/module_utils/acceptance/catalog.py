@@ -64,15 +64,40 @@ def _gpu_check(name: str, meaning: str) -> AcceptanceTest:
     return AcceptanceTest(name, meaning, "quick", Scope.GPU, gpus=1, programs=("nvidia-smi",))
 
 
-_HPCC = ("hpcc",)
-_FIO = ("fio",)
+def _bandwidth(
+    name: str, meaning: str, level: str, scope: Scope, program: str, gpus: int = 1, seconds: int = 10
+) -> AcceptanceTest:
+    common = (name, meaning, level, scope, "GB/s")
+    return AcceptanceTest(*common, gpus=gpus, programs=(program,), container=True, seconds=seconds)
+
+
+def _disk(name: str, meaning: str, level: str, tolerance: float, shared: bool = False) -> AcceptanceTest:
+    seconds = 30 if shared else 20
+    common = (name, meaning, level, Scope.NODE, "MB/s")
+    return AcceptanceTest(*common, tolerance=tolerance, programs=("fio",), shared=shared, seconds=seconds)
+
+
+def _hpcc(name: str, meaning: str, unit: str) -> AcceptanceTest:
+    return AcceptanceTest(name, meaning, "quick", Scope.NODE, unit, programs=("hpcc",), seconds=30)
+
+
+def _network(name: str, meaning: str, program: str) -> AcceptanceTest:
+    return AcceptanceTest(name, meaning, "medium", Scope.PAIR, "Gb/s", programs=(program,), seconds=15)
+
+
+def _dcgm(number: int, level: str, seconds: int) -> AcceptanceTest:
+    meaning = f"dcgmi diag, level {number}"
+    return AcceptanceTest(f"dcgm_{number}", meaning, level, Scope.NODE, gpus=1, programs=("dcgmi",), seconds=seconds)
+
+
 _NCCL = "NCCL's bus bandwidth"
+_REDUCE, _GATHER = "all_reduce_perf", "all_gather_perf"
 
 TESTS: dict[str, AcceptanceTest] = {
     test.name: test
     for test in (
         # A GPU that is lost is in no list, so the number comes from the cluster file.
-        AcceptanceTest("gpu_count", "number of GPUs", "quick", Scope.NODE, programs=("nvidia-smi",)),
+        _check("gpu_count", "number of GPUs", gpus=0),
         _check("gpu_driver", "NVIDIA driver"),
         _check("gpu_xid", "Xid errors in the kernel's messages"),
         _check("fabric_manager", "fabric manager", gpus=2),
@@ -81,176 +106,35 @@ TESTS: dict[str, AcceptanceTest] = {
         _gpu_check("gpu_pcie", "PCIe generation and width"),
         _gpu_check("gpu_nvlink", "NVLinks"),
         _gpu_check("gpu_clocks", "reasons for low clocks"),
-        AcceptanceTest(
-            "gpu_memory_bandwidth",
-            "memory bandwidth of the GPU",
-            "quick",
-            Scope.GPU,
-            "GB/s",
-            gpus=1,
-            programs=("nvbandwidth",),
-            container=True,
-            seconds=10,
-        ),
+        _bandwidth("gpu_memory_bandwidth", "memory bandwidth of the GPU", "quick", Scope.GPU, "nvbandwidth"),
         # Chips of a kind differ by some percent in the clock that they keep at their power limit.
         AcceptanceTest(
-            "gpu_matrix",
-            "throughput of bf16 matrices",
-            "quick",
-            Scope.GPU,
-            "TFLOP/s",
+            *("gpu_matrix", "throughput of bf16 matrices", "quick", Scope.GPU, "TFLOP/s"),
             tolerance=0.08,
             gpus=1,
             container=True,
             seconds=20,
         ),
-        *(
-            AcceptanceTest(
-                name,
-                meaning,
-                "quick",
-                Scope.GPU,
-                "GB/s",
-                gpus=1,
-                programs=("nvbandwidth",),
-                container=True,
-                seconds=10,
-            )
-            for name, meaning in (
-                ("host_to_gpu", "copies from the host to the GPU"),
-                ("gpu_to_host", "copies from the GPU to the host"),
-            )
-        ),
-        AcceptanceTest(
-            "gpu_to_gpu",
-            "copies from one GPU to the others",
-            "medium",
-            Scope.GPU,
-            "GB/s",
-            gpus=2,
-            programs=("nvbandwidth",),
-            container=True,
-            seconds=20,
-        ),
-        AcceptanceTest(
-            "all_reduce_node",
-            f"{_NCCL} of all_reduce on a node",
-            "quick",
-            Scope.NODE,
-            "GB/s",
-            gpus=2,
-            programs=("all_reduce_perf",),
-            container=True,
-            seconds=60,
-        ),
-        AcceptanceTest(
-            "all_reduce_pair",
-            f"{_NCCL} of all_reduce on two nodes",
-            "medium",
-            Scope.PAIR,
-            "GB/s",
-            gpus=1,
-            programs=("all_reduce_perf",),
-            container=True,
-            seconds=60,
-        ),
-        AcceptanceTest(
-            "all_gather_pair",
-            f"{_NCCL} of all_gather on two nodes",
-            "medium",
-            Scope.PAIR,
-            "GB/s",
-            gpus=1,
-            programs=("all_gather_perf",),
-            container=True,
-            seconds=60,
-        ),
-        AcceptanceTest(
-            "all_reduce_many",
-            f"{_NCCL} of all_reduce on all nodes",
-            "long",
-            Scope.MANY,
-            "GB/s",
-            gpus=1,
-            programs=("all_reduce_perf",),
-            container=True,
-            seconds=120,
-        ),
-        AcceptanceTest(
-            "all_gather_many",
-            f"{_NCCL} of all_gather on all nodes",
-            "long",
-            Scope.MANY,
-            "GB/s",
-            gpus=1,
-            programs=("all_gather_perf",),
-            container=True,
-            seconds=120,
-        ),
-        AcceptanceTest(
-            "stream", "memory bandwidth (STREAM Triad)", "quick", Scope.NODE, "GB/s", programs=_HPCC, seconds=30
-        ),
-        AcceptanceTest(
-            "dgemm", "throughput of the CPUs (DGEMM)", "quick", Scope.NODE, "GFLOP/s", programs=_HPCC, seconds=30
-        ),
+        _bandwidth("host_to_gpu", "copies from the host to the GPU", "quick", Scope.GPU, "nvbandwidth"),
+        _bandwidth("gpu_to_host", "copies from the GPU to the host", "quick", Scope.GPU, "nvbandwidth"),
+        _bandwidth("gpu_to_gpu", "copies from one GPU to the others", "medium", Scope.GPU, "nvbandwidth", 2, 20),
+        _bandwidth("all_reduce_node", f"{_NCCL} of all_reduce on a node", "quick", Scope.NODE, _REDUCE, 2, 60),
+        _bandwidth("all_reduce_pair", f"{_NCCL} of all_reduce on two nodes", "medium", Scope.PAIR, _REDUCE, 1, 60),
+        _bandwidth("all_gather_pair", f"{_NCCL} of all_gather on two nodes", "medium", Scope.PAIR, _GATHER, 1, 60),
+        _bandwidth("all_reduce_many", f"{_NCCL} of all_reduce on all nodes", "long", Scope.MANY, _REDUCE, 1, 120),
+        _bandwidth("all_gather_many", f"{_NCCL} of all_gather on all nodes", "long", Scope.MANY, _GATHER, 1, 120),
+        _hpcc("stream", "memory bandwidth (STREAM Triad)", "GB/s"),
+        _hpcc("dgemm", "throughput of the CPUs (DGEMM)", "GFLOP/s"),
         # Disks of a kind differ by age and fill, and a shared file system by who else uses it.
-        AcceptanceTest(
-            "disk_write_local",
-            "writing to the local disk",
-            "quick",
-            Scope.NODE,
-            "MB/s",
-            tolerance=0.15,
-            programs=_FIO,
-            seconds=20,
-        ),
-        AcceptanceTest(
-            "disk_read_local",
-            "reading from the local disk",
-            "quick",
-            Scope.NODE,
-            "MB/s",
-            tolerance=0.15,
-            programs=_FIO,
-            seconds=20,
-        ),
-        AcceptanceTest(
-            "disk_write_shared",
-            "writing to the shared file system",
-            "medium",
-            Scope.NODE,
-            "MB/s",
-            tolerance=0.25,
-            programs=_FIO,
-            shared=True,
-            seconds=30,
-        ),
-        AcceptanceTest(
-            "disk_read_shared",
-            "reading from the shared file system",
-            "medium",
-            Scope.NODE,
-            "MB/s",
-            tolerance=0.25,
-            programs=_FIO,
-            shared=True,
-            seconds=30,
-        ),
-        AcceptanceTest(
-            "network_tcp", "TCP between two nodes", "medium", Scope.PAIR, "Gb/s", programs=("iperf3",), seconds=15
-        ),
-        AcceptanceTest(
-            "network_rdma",
-            "RDMA writes between two nodes",
-            "medium",
-            Scope.PAIR,
-            "Gb/s",
-            programs=("ib_write_bw",),
-            seconds=15,
-        ),
-        AcceptanceTest("dcgm_1", "dcgmi diag, level 1", "quick", Scope.NODE, gpus=1, programs=("dcgmi",), seconds=10),
-        AcceptanceTest("dcgm_2", "dcgmi diag, level 2", "medium", Scope.NODE, gpus=1, programs=("dcgmi",), seconds=120),
-        AcceptanceTest("dcgm_3", "dcgmi diag, level 3", "long", Scope.NODE, gpus=1, programs=("dcgmi",), seconds=1800),
+        _disk("disk_write_local", "writing to the local disk", "quick", 0.15),
+        _disk("disk_read_local", "reading from the local disk", "quick", 0.15),
+        _disk("disk_write_shared", "writing to the shared file system", "medium", 0.25, shared=True),
+        _disk("disk_read_shared", "reading from the shared file system", "medium", 0.25, shared=True),
+        _network("network_tcp", "TCP between two nodes", "iperf3"),
+        _network("network_rdma", "RDMA writes between two nodes", "ib_write_bw"),
+        _dcgm(1, "quick", 10),
+        _dcgm(2, "medium", 120),
+        _dcgm(3, "long", 1800),
     )
 }
 """The tests by name."""

@@ -9,13 +9,13 @@ A line that is wrong gives one error and no value. A node speaks only of its own
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
-from typing import Any
+from functools import cache
+from typing import Annotated, Any
 
 from ..language.formatting import message, shown, visible
+from ..language.records import TEXT, Check, Most, Pattern, Range, checks_of
 from ..language.spelling import nearest
 from .catalog import TESTS, AcceptanceTest, Scope
 
@@ -24,6 +24,8 @@ MOST_LINES = 20_000
 
 LONGEST_LINE = 65_536
 """Characters of a line; the names of 512 nodes fit."""
+
+Text = Annotated[str, TEXT]
 
 LONGEST_TEXT = 500
 """Characters of the text of a check."""
@@ -36,29 +38,34 @@ LARGEST_SIZE = 1 << 50
 LATEST = 1 << 40
 MOST_GPUS = 256
 
-DRIVER = re.compile(r"([0-9]{2,4}(\.[0-9]{1,4}){0,3})?", re.ASCII)
+DRIVER = r"([0-9]{2,4}(\.[0-9]{1,4}){0,3})?"
 """A release of NVIDIA's driver; empty without one."""
 
-IMAGE = re.compile(r"[A-Za-z0-9._/@:#+-]{0,255}", re.ASCII)
+IMAGE = r"[A-Za-z0-9._/@:#+-]{0,255}"
 """A container image as users name it; empty without one."""
+
+
+def above_zero(most: float) -> Range:
+    """The bounds of a number above zero."""
+    return Range(most, 1e-12, f"a number above 0, up to {most:g}")
 
 
 @dataclass(frozen=True)
 class MeasuredValue:
     """A value, or the result of a check."""
 
-    test: str
-    value: float
-    unit: str
-    nodes: tuple[str, ...]
-    gpu: int | None
-    size: int | None
-    text: str
-    hardware: str
-    driver: str
-    image: str
-    job: int
-    time: float
+    test: Text
+    value: Annotated[float, above_zero(LARGEST_VALUE)]
+    unit: Text
+    nodes: Annotated[tuple[Text, ...], Most(LONGEST_LINE)]
+    gpu: Annotated[int, Range(MOST_GPUS - 1, words=f"a whole number from 0 to {MOST_GPUS - 1}")] | None
+    size: Annotated[int, Range(LARGEST_SIZE, 1, f"a whole number from 1 to {LARGEST_SIZE}")] | None
+    text: Annotated[str, Pattern(TEXT.pattern, LONGEST_TEXT, f"a text of up to {LONGEST_TEXT} characters")]
+    hardware: Text
+    driver: Annotated[str, Pattern(DRIVER, words="a release such as 580.159.04, or an empty text")]
+    image: Annotated[str, Pattern(IMAGE, 255, "the name of an image, or an empty text")]
+    job: Annotated[int, Range(1 << 32)]
+    time: Annotated[float, above_zero(LATEST)]
 
 
 @dataclass(frozen=True)
@@ -134,23 +141,26 @@ def _read(line: str, asked: Asked) -> MeasuredValue:
     _equals("unit", data["unit"], test.unit)
     if data["job"] != asked.job or isinstance(data["job"], bool):
         raise _WrongLineError(f"job: found {shown(data['job'])}, allowed: {asked.job}, the job that printed it")
+    _check_value_and_gpu(data, test)
+    # A node cannot choose with whom it is compared: the cluster file knows its machine type.
+    hardware = "+".join(sorted({asked.nodes[name] for name in nodes}))
+    _equals("hardware", data["hardware"], hardware)
+    for name, check in _checks().items():
+        if (name != "value" or not test.is_check) and (what := check(data[name])):
+            raise _WrongLineError(f"{name}: {what}")
+    text = visible(" ".join(data["text"].split()))
     return MeasuredValue(
-        test=test.name,
-        value=_value(data["value"], test),
-        unit=test.unit,
-        nodes=nodes,
-        gpu=_gpu(data["gpu"], test),
-        size=None if data["size"] is None else _whole("size", data["size"], 1, LARGEST_SIZE),
-        text=_text(data["text"]),
-        hardware=_hardware(data["hardware"], nodes, asked),
-        driver=_pattern("driver", data["driver"], DRIVER, "a release such as 580.159.04, or an empty text"),
-        image=_pattern("image", data["image"], IMAGE, "the name of an image, or an empty text"),
-        job=asked.job,
-        time=_number("time", data["time"], LATEST),
+        **{**data, "nodes": nodes, "text": text, "value": float(data["value"]), "time": float(data["time"])}
     )
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+@cache
+def _checks() -> dict[str, Check]:
+    """The checks of the fields; the control host alone needs them."""
+    return checks_of(MeasuredValue)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     """An object of JSON, whose keys Python would else let replace each other."""
     data = dict(pairs)
     if len(data) != len(pairs):
@@ -185,56 +195,15 @@ def _nodes(names: Any, test: AcceptanceTest, asked: Asked) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _hardware(kind: Any, nodes: tuple[str, ...], asked: Asked) -> str:
-    """The machine type, which the cluster file knows: a node cannot choose with whom it is compared."""
-    kinds = sorted({asked.nodes[name] for name in nodes})
-    expected = "+".join(kinds)
-    _equals("hardware", kind, expected)
-    return expected
-
-
-def _value(value: Any, test: AcceptanceTest) -> float:
-    if not test.is_check:
-        return _number("value", value, LARGEST_VALUE)
-    if isinstance(value, bool) or value not in (0, 1):
+def _check_value_and_gpu(data: Mapping[str, Any], test: AcceptanceTest) -> None:
+    """What depends on the test: a check has 0 or 1, and tests of a GPU name it."""
+    value, gpu = data["value"], data["gpu"]
+    if test.is_check and (isinstance(value, bool) or value not in (0, 1)):
         raise _WrongLineError(f"value: found {shown(value)}, allowed for {test.name}: 1 if it is right, or else 0")
-    return float(value)
-
-
-def _number(name: str, value: Any, most: float) -> float:
-    """A finite number above 0."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value <= most or not isfinite(value):
-        raise _WrongLineError(f"{name}: found {shown(value)}, allowed: a number above 0, up to {most:g}")
-    return float(value)
-
-
-def _whole(name: str, value: Any, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise _WrongLineError(f"{name}: found {shown(value)}, allowed: a whole number from {least} to {most}, or null")
-    return value
-
-
-def _gpu(value: Any, test: AcceptanceTest) -> int | None:
-    if test.scope is not Scope.GPU:
-        if value is not None:
-            raise _WrongLineError(f"gpu: found {shown(value)}, allowed for {test.name}: null")
-        return None
-    if value is None:
-        raise _WrongLineError(f"gpu: found null, allowed for {test.name}: the index of a GPU")
-    return _whole("gpu", value, 0, MOST_GPUS - 1)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > LONGEST_TEXT:
-        raise _WrongLineError(f"text: found {shown(value)}, allowed: a text of up to {LONGEST_TEXT} characters")
-    return visible(" ".join(value.split()))
-
-
-def _pattern(name: str, value: Any, pattern: re.Pattern[str], allowed: str) -> str:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise _WrongLineError(f"{name}: found {shown(value)}, allowed: {allowed}")
-    return value
+    if (gpu is None) == (test.scope is Scope.GPU):
+        allowed = "the index of a GPU" if gpu is None else "null"
+        found = "null" if gpu is None else shown(gpu)
+        raise _WrongLineError(f"gpu: found {found}, allowed for {test.name}: {allowed}")
 
 
 def _equals(name: str, value: Any, expected: str) -> None:

@@ -26,13 +26,17 @@ LONGEST_FINDING = 300
 """Characters."""
 
 
+Row = dict[str, Any]
+"""A run, or a part of it, as it is kept."""
+
+
 def run_of(
     result: Mapping[str, Any],
     faults: Sequence[str],
     values: Iterable[MeasuredValue],
     baseline: Iterable[BaselineEntry],
     finished: str,
-) -> dict[str, Any]:
+) -> Row:
     """A run as it is kept.
 
     Args:
@@ -56,7 +60,7 @@ def run_of(
     }
 
 
-def medians(values: Iterable[MeasuredValue], baseline: Iterable[BaselineEntry]) -> list[dict[str, Any]]:
+def medians(values: Iterable[MeasuredValue], baseline: Iterable[BaselineEntry]) -> list[Row]:
     """The median of each test and machine type at its largest size, in the order of the catalog."""
     known = {entry.conditions: entry.median for entry in baseline}
     order = list(TESTS)
@@ -83,7 +87,7 @@ def medians(values: Iterable[MeasuredValue], baseline: Iterable[BaselineEntry]) 
     return sorted(found, key=lambda row: (order.index(row["test"]), row["hardware"], row["nodes"], row["driver"]))
 
 
-def kept(record: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+def kept(record: Mapping[str, Any], run: Mapping[str, Any]) -> Row:
     """The record of runs with a further one, the newest first. Of an earlier run the findings are not kept."""
     found = record.get("runs")
     former = [{**one, "findings": []} for one in found if isinstance(one, dict)] if isinstance(found, list) else []

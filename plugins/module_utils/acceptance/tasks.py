@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..jobs.batch import Job
 from ..language.hostlist import expand, fold
 from .catalog import TESTS, Scope, of_level
 from .judgement import Judgement
@@ -187,7 +188,7 @@ def round_of(name: str) -> int:
 # -- jobs ------------------------------------------------------------------------------------------------------------
 
 
-def job_of(task: Task, places: Mapping[str, NodePlace], site: Site) -> dict[str, Any]:
+def job_of(task: Task, places: Mapping[str, NodePlace], site: Site) -> Job:
     """The batch job of a task, as `sbatch_arguments` takes it: it has its nodes for itself."""
     first = places[task.nodes[0]]
     gres = {"gres": f"gpu:{first.gpus}"} if first.gpus else {}
@@ -203,12 +204,7 @@ def job_of(task: Task, places: Mapping[str, NodePlace], site: Site) -> dict[str,
         "time": str(-(-(START + SLOW * task.seconds) // 60)),
         "output": f"{site.directory}/%j.out",
         "script": script(task, first, site),
-        "options": {
-            "exclusive": True,
-            "ntasks-per-node": tasks,
-            "chdir": "/",
-            "error": f"{site.directory}/%j.err",
-        },
+        "options": {"exclusive": True, "ntasks-per-node": tasks, "chdir": "/", "error": f"{site.directory}/%j.err"},
         **gres,
         **limits,
     }

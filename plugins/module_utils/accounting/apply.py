@@ -34,7 +34,7 @@ from .sacctmgr_commands import batches
 from .unmanaged import describe_kept_settings, kept_from_purge
 
 if TYPE_CHECKING:
-    from ..results.module_results import PolicyResult
+    from ...plugin_utils.results.module_results import PolicyResult
 
 
 def apply_policy(

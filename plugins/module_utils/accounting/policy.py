@@ -19,7 +19,7 @@ from .limits import LEFT_ALONE, LIMITS, find, meaning, name_of, of_all_clusters
 from .unmanaged import can_name, find_unmanaged, find_unmanaged_settings
 
 if TYPE_CHECKING:
-    from ..results.module_results import Policy
+    from ...plugin_utils.results.module_results import Policy
 
 Wanted = dict[Entity, Settings]
 Partitions = Mapping[str, Iterable[tuple[str, Any]]]

@@ -15,11 +15,15 @@ from ..client.commands import run
 from ..configuration.conf_file import Configuration, value_text
 from ..configuration.parameters import release_of
 from ..host.files import temporary_file
+from ..host.options import option
 from ..language.errors import CollectionError
 from .coordinators import named_coordinators
 from .entities import Entity, JobAssociation, QueuedJob, Settings, State
 from .limits import LIMITS, NAME, Limit, meaning, of_all_clusters
 from .other_clusters import OtherClusters, name_clusters
+
+CLUSTER = option("Name of the cluster in the database. Not needed if the database has no other cluster.")
+"""The option of modules for accounting."""
 
 TIMEOUT = 3600
 """Seconds that all commands of a run may take."""

@@ -17,6 +17,9 @@ from ..language.formatting import shown
 from ..language.hostlist import expand, fold
 from .comments import LEFT_OUT, Comment
 
+Entry = dict[str, Any]
+"""A mapping of the cluster file: an entry of a list, the parameters of one of Slurm's files, or all of it."""
+
 
 class ClusterFiles:
     """The files of a cluster, and the comments about what becomes of them.
@@ -46,7 +49,7 @@ class ClusterFiles:
         self.comments.append(Comment(effect, str(line), table, subject, key, why))
 
     def find_name(
-        self, table: str, key: str, value: Any, line: SourceLine, kind: schema.Kind, subject: str = ""
+        self, table: str, key: str, value: Any, line: SourceLine, kind: schema.Kind[Any], subject: str = ""
     ) -> str | None:
         """The name of a parameter in Slurm's spelling; None, with a comment, if it cannot be in the cluster file.
 
@@ -127,7 +130,7 @@ def find_error(typed: Callable[[Any], Any], value: Any) -> str:
     return ""
 
 
-def _refused(kind: schema.Kind, name: str, value: Any) -> str:
+def _refused(kind: schema.Kind[Any], name: str, value: Any) -> str:
     """Why the cluster file cannot have a parameter with this value; empty if it can."""
     if name not in kind.types:
         keys = kind.derived.get(name)

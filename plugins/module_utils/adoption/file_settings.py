@@ -15,12 +15,12 @@ from ..configuration.meaning import PATHS, one_spelling
 from ..configuration.parameter_tables.slurm_defaults import SLURM_DEFAULTS
 from ..configuration.sources import SourceError, SourceLine
 from ..language.formatting import shown
-from .cluster_files import ClusterFiles, plain_value
+from .cluster_files import ClusterFiles, Entry, plain_value
 from .comments import LEFT_OUT
 from .controllers import CONTROLLER_KEYS
 
 
-def translate_settings(source: ClusterFiles, file: str, kind: schema.Kind) -> dict[str, Any]:
+def translate_settings(source: ClusterFiles, file: str, kind: schema.Kind[Any]) -> Entry:
     """The parameters of a file, in its order, by name in Slurm's spelling."""
     given: dict[str, tuple[SourceLine, Any]] = {}
     for line in source.lines[file]:
@@ -75,9 +75,9 @@ def _write_paths(file: str, key: str, value: str) -> str:
     return one_spelling(value) if parameter and parameter.value in PATHS else value
 
 
-def _read_line_of_table(source: ClusterFiles, table: str, line: SourceLine) -> dict[str, Any]:
+def _read_line_of_table(source: ClusterFiles, table: str, line: SourceLine) -> Entry:
     """A line with parameters of its own, such as NodeSet=; empty if there is nothing left of it."""
-    values: dict[str, Any] = {}
+    values: Entry = {}
     for key, value in line.pairs:
         parameter = parameters.find(table, key)
         if parameter is None:
@@ -89,7 +89,7 @@ def _read_line_of_table(source: ClusterFiles, table: str, line: SourceLine) -> d
     return values if table in values else {}
 
 
-def unset_defaults(conf: dict[str, Any], names: Iterable[str]) -> list[str]:
+def unset_defaults(conf: Entry, names: Iterable[str]) -> list[str]:
     """Take away what the collection would set and the cluster does not have; returns these parameters."""
     unset = [name for name in names if name not in conf]
     for name in unset:

@@ -115,12 +115,7 @@ def render_files(variables: Mapping[str, Any], defaults: Mapping[str, Iterable[s
     controllers = [
         f"{host}({addresses[host]})" if host in addresses else host for host in variables["slurm_controllers"]
     ]
-    layers = (
-        dict.fromkeys(defaults["slurm.conf"], DEFAULT),
-        render.node_parameters(nodes, hardware),
-        own,
-        always,
-    )
+    layers = (dict.fromkeys(defaults["slurm.conf"], DEFAULT), render.node_parameters(nodes, hardware), own, always)
     conf = [
         render.slurm_conf({"ClusterName": variables["slurm_cluster_name"], "SlurmctldHost": controllers}),
         render.slurm_conf(*layers),

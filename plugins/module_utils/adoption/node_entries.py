@@ -20,11 +20,11 @@ from ..configuration.parameter_values import whole_number
 from ..configuration.sources import SourceLine
 from ..language.hostlist import expand, fold
 from ..nodes.discovery import type_name
-from .cluster_files import ClusterFiles, plain_value
+from .cluster_files import ClusterFiles, Entry, plain_value
 from .comments import CHANGED, KEPT, LEFT_OUT
 from .resources import express
 
-Machine = dict[str, Any]
+Machine = Entry
 """A machine type, as the cluster file has it."""
 
 _OF_HOST = ("nodeaddr", "nodehostname", "port")
@@ -49,7 +49,7 @@ class _NodeKind:
 
     machine: int
     """The place of its machine type."""
-    parameters: dict[str, Any]
+    parameters: Entry
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Entry:
     kind: _NodeKind
     hosts: list[_EntryHost] = field(default_factory=list)
 
-    def content(self, hardware: str) -> dict[str, Any]:
+    def content(self, hardware: str) -> Entry:
         """The entry, with the name of its machine type."""
         ports = [host.port for host in self.hosts]
         port = ports[0] if len({*ports}) == 1 else fold(ports)
@@ -72,7 +72,7 @@ class _Entry:
         }
 
 
-def translate_nodes(source: ClusterFiles) -> tuple[dict[str, Machine], list[dict[str, Any]]]:
+def translate_nodes(source: ClusterFiles) -> tuple[dict[str, Machine], list[Entry]]:
     """The machine types by name, and the entries of nodes, equal ones together."""
     types: list[Machine] = []
     kinds: dict[tuple[Any, ...], _NodeKind] = {}
@@ -115,7 +115,7 @@ def _comment_on_host_names(source: ClusterFiles) -> None:
 
 def _translate_node(
     source: ClusterFiles, line: SourceLine, pairs: Pairs, gres_texts: tuple[str, ...]
-) -> tuple[Machine, dict[str, Any]]:
+) -> tuple[Machine, Entry]:
     """The machine type of a node, and its other parameters."""
     subject = line.pairs[0][1]
     values = by_key(pairs)
@@ -126,7 +126,7 @@ def _translate_node(
     if resources.text:
         why = f"{resources.text} stays in Slurm's notation: the collection neither measures nor validates it"
         source.add_comment(KEPT, source.find_place(line, "Gres"), "Gres", why, "NodeName", subject)
-    others: dict[str, Any] = {}
+    others: Entry = {}
     for key, text in pairs:
         if key.lower() in _OF_MACHINE:
             continue
@@ -195,7 +195,7 @@ def _name_resources(pairs: Pairs) -> set[str]:
     return {part.partition(":")[0] for part in value.split(",")}
 
 
-def drop_resource_types(source: ClusterFiles, conf: dict[str, Any], hardware: Mapping[str, Machine]) -> None:
+def drop_resource_types(source: ClusterFiles, conf: Entry, hardware: Mapping[str, Machine]) -> None:
     """Leave GresTypes to the collection where it has the names of the nodes; Slurm drops names that it lacks."""
     wanted = set().union(*map(gres_names, hardware.values())) if hardware else set()
     given = {name.strip() for name in str(conf.get("GresTypes", "")).split(",") if name.strip()}

@@ -13,11 +13,11 @@ from ..configuration.meaning import by_key, is_yes
 from ..configuration.node_sets import folded, functions, is_all, names_in
 from ..configuration.sources import SourceLine
 from ..language.hostlist import fold
-from .cluster_files import ClusterFiles, find_error, plain_value
+from .cluster_files import ClusterFiles, Entry, find_error, plain_value
 from .comments import LEFT_OUT
 
 
-def translate_partitions(source: ClusterFiles, nodes: Sequence[str], conf: Mapping[str, Any]) -> list[dict[str, Any]]:
+def translate_partitions(source: ClusterFiles, nodes: Sequence[str], conf: Mapping[str, Any]) -> list[Entry]:
     """The partitions, in their order. conf: the parameters of slurm.conf, with its sets of nodes."""
     sets = conf.get("NodeSet") or []
     known = {*nodes, *(str(line["NodeSet"]) for line in (sets if isinstance(sets, list) else [sets]))}
@@ -31,7 +31,7 @@ def translate_partitions(source: ClusterFiles, nodes: Sequence[str], conf: Mappi
             continue
         values = {key.lower(): value for key, value in pairs}
         members = _translate_members(source, line, name, values.get("nodes", ""), known)
-        entry: dict[str, Any] = {"name": plain_value(name), "nodes": members}
+        entry: Entry = {"name": plain_value(name), "nodes": members}
         if name in defaults[:-1]:
             why = f"the last of several is the default, {defaults[-1]}"
             source.add_comment(LEFT_OUT, line, "Default", why, "PartitionName", name)

@@ -19,12 +19,13 @@ from ..configuration.equivalence import Values, asked, autodetect, resources, va
 from ..configuration.generic_resources import Gres, count_of
 from ..configuration.parameters import SHARED_GRES
 from ..language.hostlist import expand, fold
+from .cluster_files import Entry
 
 
 class Resources(NamedTuple):
     """The generic resources of a machine type."""
 
-    entries: list[dict[str, Any]]
+    entries: list[Entry]
     text: str
     """Those that entries cannot express, as in Gres."""
     texts: list[str]
@@ -78,7 +79,7 @@ class _Declared:
         """The lines that have these names; one without a name is about GPUs."""
         return [line for line in self.lines if line.values.get("name", "gpu") in names]
 
-    def entries_of(self, names: Iterable[str]) -> list[dict[str, Any]]:
+    def entries_of(self, names: Iterable[str]) -> list[Entry]:
         """The entries for these names, as far as there can be any."""
         return [entry for name in names for entry in _make_entries(self, name)]
 
@@ -111,14 +112,14 @@ def _find_expressible(declared: _Declared, names: list[str]) -> list[str]:
     return expressed if declared.is_expressed(expressed) else []
 
 
-def _make_entries(declared: _Declared, name: str) -> Iterator[dict[str, Any]]:
+def _make_entries(declared: _Declared, name: str) -> Iterator[Entry]:
     """The entries for a name; none if there cannot be any."""
     wanted = [resource for resource in asked(declared.value) if resource.name == name]
     lines = [line.values for line in declared.lines if line.values.get("name") == name]
     if any(resource.no_consume for resource in wanted) or _have(lines, "multiplefiles"):
         return
     detect = {"autodetect": declared.method} if name == "gpu" and declared.method else {}
-    entries: Iterable[dict[str, Any]] = ()
+    entries: Iterable[Entry] = ()
     if name in SHARED_GRES:
         entries = _make_shares(wanted, lines)
     elif _have(lines, "file"):
@@ -128,14 +129,14 @@ def _make_entries(declared: _Declared, name: str) -> Iterator[dict[str, Any]]:
     yield from ({"name": name, **entry, **detect} for entry in entries)
 
 
-def _make_shares(wanted: list[Gres], lines: list[Values]) -> Iterator[dict[str, Any]]:
+def _make_shares(wanted: list[Gres], lines: list[Values]) -> Iterator[Entry]:
     """An entry for each line of a name that is a share of GPUs."""
     for values in lines or ({},):
         number = count_of(values["count"]) if "count" in values else sum(resource.number for resource in wanted)
         yield {"count": number, **_others(values, ("file", "flags"))}
 
 
-def _make_devices(wanted: list[Gres], lines: list[Values]) -> Iterator[dict[str, Any]]:
+def _make_devices(wanted: list[Gres], lines: list[Values]) -> Iterator[Entry]:
     """An entry for device files with the same parameters. Links are those of one line."""
     typed = any(resource.kind for resource in wanted)
     devices: dict[tuple[tuple[str, Any], ...], list[str]] = {}
@@ -148,7 +149,7 @@ def _make_devices(wanted: list[Gres], lines: list[Values]) -> Iterator[dict[str,
         yield {**dict(place), **({"file": fold(files)} if files else {})}
 
 
-def _make_counts(wanted: list[Gres], lines: list[Values]) -> Iterator[dict[str, Any]]:
+def _make_counts(wanted: list[Gres], lines: list[Values]) -> Iterator[Entry]:
     """An entry for each type, with the number that Gres has."""
     flags = next((_others(values, ("flags",)) for values in lines if "flags" in values), {})
     counts: dict[str, int] = {}
@@ -163,6 +164,6 @@ def _have(lines: list[Values], key: str) -> bool:
     return any(key in values for values in lines)
 
 
-def _others(values: Values, keys: Iterable[str]) -> dict[str, Any]:
+def _others(values: Values, keys: Iterable[str]) -> Entry:
     """Some parameters of a line, as the keys of an entry."""
     return {key: values[key] for key in keys if key in values}

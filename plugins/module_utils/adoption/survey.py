@@ -22,6 +22,7 @@ from ..configuration.sources import Files
 from ..language.formatting import align_columns, shown, visible
 from ..language.hostlist import expand, fold
 from ..nodes.first_cluster_file import host_failure, unknown_variables
+from .cluster_files import Entry
 from .comments import CHANGED, KEPT, Comment
 from .local_files import Merged, merge
 from .meaning_check import compare
@@ -99,7 +100,7 @@ def adopted(
     hosts: Iterable[str],
     controller: str,
     defaults: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Any]:
+) -> Entry:
     """The cluster file of a cluster that exists, with the comments about it.
 
     Args:
@@ -187,9 +188,7 @@ def _find_hosts(cluster: Mapping[str, Any], results: Mapping[str, Mapping[str, A
     return _Hosts(results, machines, absent, unmanaged)
 
 
-def _add_keys_of_site(
-    cluster: Mapping[str, Any], unmanaged: Iterable[str], accounting: Mapping[str, Any]
-) -> dict[str, Any]:
+def _add_keys_of_site(cluster: Mapping[str, Any], unmanaged: Iterable[str], accounting: Mapping[str, Any]) -> Entry:
     """The cluster file with the nodes that stay as they are, and with the accounts."""
     policy = {key: value for key, value in (accounting.get("policy") or {}).items() if value}
     return {
@@ -199,7 +198,7 @@ def _add_keys_of_site(
     }
 
 
-def _find_errors(cluster: dict[str, Any], problems: Sequence[str]) -> list[str]:
+def _find_errors(cluster: Entry, problems: Sequence[str]) -> list[str]:
     """Why the cluster file is not valid; the problems that are known come first."""
     try:
         load(Document("the cluster file", cluster))

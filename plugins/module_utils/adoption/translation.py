@@ -19,7 +19,7 @@ from ..cluster.model import Document, ModelError, load
 from ..configuration import parameters
 from ..configuration.sources import Files, other_files, whole_text
 from ..language.hostlist import expand
-from .cluster_files import ClusterFiles
+from .cluster_files import ClusterFiles, Entry
 from .comments import KEPT, LEFT_OUT, Comment, merge_comments
 from .controllers import find_addresses, find_controllers, use_names_of_nodes
 from .file_settings import translate_settings, unset_defaults
@@ -31,7 +31,7 @@ from .partition_entries import translate_partitions
 class Adoption:
     """A cluster file, and the comments about it."""
 
-    cluster: dict[str, Any]
+    cluster: Entry
     """The content of the cluster file."""
     comments: list[Comment]
     unset: list[str]
@@ -64,7 +64,7 @@ def adopt(files: Files, defaults: Mapping[str, Iterable[str]], version: str) -> 
     cgroup_conf = translate_settings(source, "cgroup.conf", schema.CGROUP_CONF)
     unset += unset_defaults(cgroup_conf, defaults["cgroup.conf"])
     _comment_on_accounting(source)
-    cluster: dict[str, Any] = {
+    cluster: Entry = {
         "plugin": keys.PLUGIN,
         "name": controllers.cluster,
         "controllers": ",".join(hosts),
@@ -125,9 +125,9 @@ def _comment_on_spool(source: ClusterFiles, conf: Mapping[str, Any], kept: Mappi
         source.add_comment(KEPT, "slurm.conf", "SlurmdSpoolDir", why, "slurm.conf")
 
 
-def _translate_plugstack(source: ClusterFiles) -> list[dict[str, Any]]:
+def _translate_plugstack(source: ClusterFiles) -> list[Entry]:
     """The SPANK plugins, in their order."""
-    entries: list[dict[str, Any]] = []
+    entries: list[Entry] = []
     for line in source.lines["plugstack.conf"]:
         requirement, rest = line.pairs[0]
         plugin, *arguments = rest.split() or [""]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Annotated, Any, TypedDict
 
 from ..language.formatting import short, shown
 from ..language.hostlist import expand, fold
-from .schema import Checker, Kind, ip_version, mapping, sequence, text, unknown
+from .schema import Checker, Kind, choice, ip_version, kind_of, mapping, sequence, text
 
 COMPUTE = ("job", "all", "administrators")
 """Who may log in to hosts that are compute nodes only; the first is the default."""
@@ -33,18 +33,6 @@ CONTAINS = ("contain", "x11", "runinjob")
 
 _SERVICES = {"slurm_login", "slurm_controller", "slurm_database"}
 """Groups of hosts that stay open if they are compute nodes as well."""
-
-
-def _one_of(allowed: Sequence[str]) -> Callable[[Any], str]:
-    """The type of a value out of some."""
-
-    def typed(value: Any) -> str:
-        """The value."""
-        if value not in allowed:
-            raise ValueError(unknown("value", str(value), allowed, ", ".join(allowed)))
-        return str(value)
-
-    return typed
 
 
 def group_names(value: Any) -> list[str]:
@@ -99,19 +87,21 @@ def _limit(name: str) -> Callable[[Any], str]:
     return typed
 
 
-ACCESS = Kind(
-    own={
-        "administrators": {"type": group_names},
-        "compute": {"type": _one_of(COMPUTE)},
-        "between_nodes": {"type": _one_of(BETWEEN_NODES)},
-        "login_limits": {"type": mapping},
-    }
-)
+class AccessKey(TypedDict, total=False):
+    """The value of the key."""
 
-LOGIN_LIMITS = Kind(own={name: {"type": _limit(name)} for name in LIMITS})
+    administrators: Annotated[list[str], group_names]
+    compute: Annotated[str, choice(COMPUTE)]
+    between_nodes: Annotated[str, choice(BETWEEN_NODES)]
+    login_limits: Annotated[dict[str, str], mapping]
 
 
-def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[str, Any]:
+ACCESS = kind_of(AccessKey)
+
+LOGIN_LIMITS: Kind[dict[str, str]] = Kind(own={name: {"type": _limit(name)} for name in LIMITS})
+
+
+def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> AccessKey:
     """The checked value of the key `access`."""
     if not found:
         return {}

@@ -12,9 +12,11 @@ from typing import Any
 from ..language.formatting import short, shown
 from ..language.hostlist import expand, fold
 from . import schema
-from .schema import Checker, unknown
+from .schema import Checker, NodeEntry, unknown
 
-_ADDRESSES = schema.Kind(own={key: {**schema.NODE.own[key], "required": True} for key in ("hosts", "address")})
+_ADDRESSES: schema.Kind[NodeEntry] = schema.Kind(
+    own={key: {**schema.NODE.own[key], "required": True} for key in ("hosts", "address")}
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class KnownHosts:
 
 def check_addresses(
     checker: Checker,
-    nodes: list[dict[str, Any]],
+    nodes: list[NodeEntry],
     others: Iterable[tuple[str, Any]],
     known: KnownHosts,
     slurm_conf: Mapping[str, Any],

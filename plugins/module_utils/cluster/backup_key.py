@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ..formats.directory_purposes import LONGEST, directory_error
 from ..formats.systemd import calendar
 from ..language.formatting import shown
-from .schema import Checker, Kind, count, mapping, text, unknown
+from .schema import Checker, Kind, count, kind_of, mapping, text, unknown
 
 SCHEMES = ("azure", "b2", "gs", "rclone", "rest", "s3", "sftp", "swift")
 """The kinds of repositories that restic knows, apart from a directory."""
@@ -46,21 +46,23 @@ def times(value: Any) -> str:
     return calendar(text(value))
 
 
-BACKUP = Kind(
-    own={
-        "target": {"type": target, "required": True},
-        "times": {"type": times},
-        "keep": {"type": mapping},
-        "max_age": {"type": count},
-    }
-)
+class BackupKey(TypedDict, total=False):
+    """The value of the key."""
 
-KEEP = Kind(
+    target: Annotated[str, target, "required"]
+    times: Annotated[str, times]
+    keep: Annotated[dict[str, int], mapping]
+    max_age: Annotated[int, count]
+
+
+BACKUP = kind_of(BackupKey)
+
+KEEP: Kind[dict[str, int]] = Kind(
     own={name: {"type": count} for name in ("last", "hourly", "daily", "weekly", "monthly", "yearly")},
 )
 
 
-def check(checker: Checker, found: Any) -> dict[str, Any]:
+def check(checker: Checker, found: Any) -> BackupKey:
     """The checked value of the key `backup`."""
     if not found:
         return {}

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from ..configuration.ports import (
     ALERTMANAGER,
@@ -31,9 +31,9 @@ from ..language.formatting import short, shown
 from ..language.hostlist import expand, fold
 from .keys import SERVERS, SLURM_HOSTS, hosts_in
 from .render import host_addresses
-from .schema import Checker, Kind, ip_version, sequence, text, unknown, up_to
+from .schema import Checker, choice, ip_version, kind_of, sequence, text, unknown, up_to
 from .server_ports import Ports, ports_in_variables
-from .storage_key import HOST_GROUPS, file_servers, hosts
+from .storage_key import HOST_GROUPS, Plan, file_servers, hosts
 
 ANY = "any"
 """The name of all addresses."""
@@ -96,33 +96,34 @@ def port_list(value: Any) -> str:
     return ports
 
 
-def protocol(value: Any) -> str:
-    """A protocol that has ports."""
-    if value not in PROTOCOLS:
-        raise ValueError(unknown("protocol", str(value), PROTOCOLS, ", ".join(PROTOCOLS)))
-    return str(value)
-
-
-FIREWALL = Kind(
-    own={
-        "ssh": {"type": _places([ANY]), "required": True},
-        "ssh_port": {"type": up_to(LARGEST)},
-        "compute_networks": {"type": node_networks},
-        "open": {"type": sequence},
-    }
+Opening = TypedDict(
+    "Opening",
+    {
+        "hosts": Annotated[str, hosts, "required"],
+        "ports": Annotated[str, port_list, "required"],
+        "protocol": Annotated[str, choice(PROTOCOLS, "protocol")],
+        "from": Annotated[list[str], _places([*HOST_GROUPS, ANY]), "required"],
+    },
+    total=False,
 )
-
-OPEN = Kind(
-    own={
-        "hosts": {"type": hosts, "required": True},
-        "ports": {"type": port_list, "required": True},
-        "protocol": {"type": protocol},
-        "from": {"type": _places([*HOST_GROUPS, ANY]), "required": True},
-    }
-)
+"""A further service of hosts."""
 
 
-def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[str, Any]:
+class FirewallKey(TypedDict, total=False):
+    """The value of the key."""
+
+    ssh: Annotated[list[str], _places([ANY]), "required"]
+    ssh_port: Annotated[int, up_to(LARGEST)]
+    compute_networks: Annotated[list[str], node_networks]
+    open: Annotated[list[Opening], sequence]
+
+
+FIREWALL = kind_of(FirewallKey)
+
+OPEN = kind_of(Opening)
+
+
+def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> FirewallKey:
     """The checked value of the key `firewall`."""
     if not found:
         return {}
@@ -236,7 +237,7 @@ def firewall_plans(
     cluster = _Cluster.of(firewall, members, variables)
     sets = _sets(firewall, cluster.groups, variables)
     numbers: dict[HostRules, int] = {}
-    plans: list[dict[str, Any]] = []
+    plans: list[Plan] = []
     of = {}
     for host in members["all"]:
         rules = _host_rules(host, firewall, cluster, variables)
@@ -514,14 +515,14 @@ def _ranges(addresses: Iterable[IPv4Address | IPv6Address], version: int) -> lis
     return ["-".join(str(make(number)) for number in dict.fromkeys(span)) for span in spans]
 
 
-def _plan(rules: HostRules, sets: Mapping[str, Addresses], layout: str) -> dict[str, Any]:
+def _plan(rules: HostRules, sets: Mapping[str, Addresses], layout: str) -> Plan:
     """The rules of a host, the sets that they name, and who may come by ssh. A set without addresses is left out."""
     used = {name for rule in (*rules.rules, *rules.all_ports) for name in rule.sources if name != ANY}
     if rules.private_everywhere:
         used.add("all")
     filled = {name: {kind: places for kind, places in sets[name].items() if places} for name in sorted(used)}
     ssh = [rule for rule in rules.rules if rule.what.startswith("ssh")]
-    plan: dict[str, Any] = {
+    plan: Plan = {
         **rules._asdict(),
         "rules": [{**rule._asdict(), "sources": [*rule.sources]} for rule in rules.rules],
         "all_ports": [{**rule._asdict(), "sources": [*rule.sources]} for rule in rules.all_ports],

@@ -16,7 +16,7 @@ from typing import Any
 from ..language.hostlist import expand
 from .machine_types import gres_count, machine_of
 from .partitions import resolver
-from .schema import AUTO, PARTITION, cores
+from .schema import AUTO, PARTITION, Partition, cores
 
 WITHOUT_GPUS = "allowed: a number, since no node of this partition is known to have GPUs"
 
@@ -26,7 +26,7 @@ def with_gpu_defaults(
     nodes: Iterable[Mapping[str, Any]],
     hardware: Mapping[str, Mapping[str, Any]],
     settings: Mapping[str, Any],
-) -> list[dict[str, Any]]:
+) -> list[Partition]:
     """The partitions with numbers instead of AUTO.
 
     Args:

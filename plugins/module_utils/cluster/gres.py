@@ -18,9 +18,7 @@ from ..language.formatting import shown
 from ..language.hostlist import expand, fold
 from . import schema
 from .machine_types import gres_names
-
-Gres = dict[str, Any]
-"""An entry of the cluster file."""
+from .schema import GresEntry, MachineType, NodeEntry
 
 Problem = tuple[int, str, str]
 """The index of an entry, its key, and the problem."""
@@ -29,7 +27,7 @@ MAX_FILES = 1024
 """Most devices of one name on a node (`MAX_GRES_BITMAP`)."""
 
 
-def check_machine(checker: schema.Checker, key: str, machine: dict[str, Any]) -> list[Gres]:
+def check_machine(checker: schema.Checker, key: str, machine: MachineType) -> list[GresEntry]:
     """Check the generic resources of a machine type, whose other keys are checked already, and return them.
 
     None if one of them is not a valid entry: then the others cannot be checked.
@@ -44,7 +42,7 @@ def check_machine(checker: schema.Checker, key: str, machine: dict[str, Any]) ->
     return found
 
 
-def check_own(checker: schema.Checker, key: str, machine: dict[str, Any]) -> None:
+def check_own(checker: schema.Checker, key: str, machine: MachineType) -> None:
     """Check that no name is in `gres` and in the type's own Gres, which would count it twice."""
     own = {text.partition(":")[0].strip() for text in value_text(machine.get("Gres", "")).strip('"').split(",")}
     for name in sorted(own & {gres["name"] for gres in machine.get("gres", [])}):
@@ -63,13 +61,13 @@ def check_types(checker: schema.Checker, slurm_conf: Mapping[str, Any], hardware
         checker.problem("slurm_conf.GresTypes", f"found {shown(given)}, {what}")
 
 
-def check_cluster(checker: schema.Checker, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
+def check_cluster(checker: schema.Checker, nodes: list[NodeEntry], hardware: dict[str, MachineType]) -> None:
     """Check the generic resources of all nodes together."""
     _clouds(checker, nodes, hardware)
     _files_everywhere(checker, hardware)
 
 
-def _clouds(checker: schema.Checker, nodes: list[dict[str, Any]], hardware: dict[str, dict[str, Any]]) -> None:
+def _clouds(checker: schema.Checker, nodes: list[NodeEntry], hardware: dict[str, MachineType]) -> None:
     """Nodes of a cloud have no AutoDetect, since the controller must know them (`gres_g_node_config_load`)."""
     for i, node in enumerate(nodes):
         entries = hardware.get(node.get("hardware", ""), {}).get("gres", [])
@@ -79,7 +77,7 @@ def _clouds(checker: schema.Checker, nodes: list[dict[str, Any]], hardware: dict
             checker.problem(f"nodes[{i}].State", f"found '{node['State']}', {what}")
 
 
-def _files_everywhere(checker: schema.Checker, hardware: dict[str, dict[str, Any]]) -> None:
+def _files_everywhere(checker: schema.Checker, hardware: dict[str, MachineType]) -> None:
     """A name has files on all nodes or on none (gres.conf(5), File). GPUs always do, and their shares have theirs."""
     first: dict[str, tuple[str, bool]] = {}
     for machine, keys in hardware.items():
@@ -92,7 +90,7 @@ def _files_everywhere(checker: schema.Checker, hardware: dict[str, dict[str, Any
                 checker.problem(f"hardware.{machine}.gres[{i}].file", what)
 
 
-def _keys(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
+def _keys(found: list[GresEntry], _machine: MachineType) -> Iterator[Problem]:
     """Keys that an entry cannot have, or must have, with the others."""
     for i, gres in enumerate(found):
         for key in ("autodetect", "mig"):
@@ -108,7 +106,7 @@ def _keys(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
             yield from _gpu_keys(i, gres)
 
 
-def _gpu_keys(i: int, gres: Gres) -> Iterator[Problem]:
+def _gpu_keys(i: int, gres: GresEntry) -> Iterator[Problem]:
     """Likewise for GPUs. Slurm drops those without a file (`_find_fileless_gres`); AutoDetect gives them one.
 
     It also finds cores and links: others drain the node, equal ones say nothing (gres.conf(5), AutoDetect). Only NVML
@@ -129,7 +127,7 @@ def _gpu_keys(i: int, gres: Gres) -> Iterator[Problem]:
         yield i, "type", "missing: the GPU's name in the types of its MIG instances, such as a100 in a100_1g.5gb"
 
 
-def _counts(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
+def _counts(found: list[GresEntry], _machine: MachineType) -> Iterator[Problem]:
     """Check that counts agree with the files (`_parse_gres_config`, `_build_shared_list`, MAX_GRES_BITMAP)."""
     total: Counter[str] = Counter()
     for i, gres in enumerate(found):
@@ -146,12 +144,12 @@ def _counts(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
             yield i, "links", f"found for {files} files, allowed: an entry for each file"
 
 
-def _alike(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
+def _alike(found: list[GresEntry], _machine: MachineType) -> Iterator[Problem]:
     """Check the keys that either all entries of a name have, or none.
 
     Places: `_foreach_gres_conf`, `_foreach_rebuild_topo`, `_handle_local_autodetect`, `_parse_gres_config`.
     """
-    first: dict[str, Gres] = {}
+    first: dict[str, GresEntry] = {}
     for i, gres in enumerate(found):
         other = first.setdefault(gres["name"], gres)
         for key in ("type", "file", "cores"):
@@ -159,19 +157,19 @@ def _alike(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
                 yield i, key, f"either all or none of the '{gres['name']}' of a machine have '{key}'"
         for key in ("autodetect", "flags"):
             if gres.get(key) != other.get(key):
-                first_one = shown(other[key]) if key in other else "none"
+                first_one = shown(other.get(key)) if key in other else "none"
                 yield i, key, f"all '{gres['name']}' of a machine have the same, the first has {first_one}"
         if gres is not other and not {"type", "file"} & {*gres}:
             yield i, "name", f"'{gres['name']}' is there already: give each a type or a file, or add up their counts"
         yield from _flags(i, gres)
 
 
-def _detected_only(gres: Gres, other: Gres) -> bool:
+def _detected_only(gres: GresEntry, other: GresEntry) -> bool:
     """Whether one of two is made of MIG instances and has no line in gres.conf, which may then have files elsewhere."""
     return "mig" in {**gres, **other} and "flags" not in gres
 
 
-def _flags(i: int, gres: Gres) -> Iterator[Problem]:
+def _flags(i: int, gres: GresEntry) -> Iterator[Problem]:
     """Find flags that exclude each other, or have no effect (gres.conf(5), Flags).
 
     Any flag of a GPU takes away the environment that it sets without one (`_parse_gres_config`), CUDA_VISIBLE_DEVICES.
@@ -195,7 +193,7 @@ def _flags(i: int, gres: Gres) -> Iterator[Problem]:
         )
 
 
-def _devices(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
+def _devices(found: list[GresEntry], _machine: MachineType) -> Iterator[Problem]:
     """Find device files that are in two entries of a name; a GPU and its shares have the same files."""
     seen: set[tuple[str, str]] = set()
     for i, gres in enumerate(found):
@@ -207,7 +205,7 @@ def _devices(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
         seen.update(files)
 
 
-def _shares(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
+def _shares(found: list[GresEntry], _machine: MachineType) -> Iterator[Problem]:
     """Shares are of GPUs (`_merge_lists` in `src/plugins/gres/common/gres_c_s.c`), and of one kind on a node.
 
     Slurm ties the GPUs to one kind of shares (`gres_init_node_config`), and would give them away twice to another.
@@ -229,7 +227,7 @@ def _shares(found: list[Gres], _machine: dict[str, Any]) -> Iterator[Problem]:
             yield i, "file", f"found {fold(strange)}, allowed: the files of the gpu, or none for all GPUs alike"
 
 
-def _cores(found: list[Gres], machine: dict[str, Any]) -> Iterator[Problem]:
+def _cores(found: list[GresEntry], machine: MachineType) -> Iterator[Problem]:
     """Find cores that the machine lacks.
 
     Whether they may be a part of a socket depends on the release, which the cross-checks of the files know.

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 from shlex import quote
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ..configuration.parameter_values import LIMITS
 from ..formats.characters import one_line
@@ -19,7 +19,7 @@ from ..formats.directory_purposes import directory_error
 from ..host.script_checks import check_script, content_of
 from ..language.formatting import shown
 from ..language.hostlist import expand
-from .schema import Checker, Kind, flag, mapping, sequence, text, unknown, up_to
+from .schema import Checker, choice, flag, kind_of, mapping, sequence, text, unknown, up_to
 
 STAGES = {"prologs": "Prolog", "epilogs": "Epilog"}
 """The keys, with the parameter of slurm.conf that names the program."""
@@ -63,27 +63,22 @@ def script(value: Any) -> str:
     return value
 
 
-def on_failure(value: Any) -> str:
-    """What a failure of a script does."""
-    if value not in FAILURES:
-        raise ValueError(unknown("value", str(value), FAILURES, ", ".join(FAILURES)))
-    return str(value)
+class ScriptEntry(TypedDict, total=False):
+    """An entry of `prologs` or `epilogs`; the variable has `script` instead of `file`."""
+
+    name: Annotated[str, script_name, "required"]
+    file: Annotated[str, text]
+    script: Annotated[str, script]
+    partitions: Annotated[list[str], sequence]
+    hardware: Annotated[list[str], sequence]
+    gpus: Annotated[bool, flag]
+    min_nodes: Annotated[int, up_to(2**16)]
+    time_limit: Annotated[int, up_to(LIMITS["u16"] - 2)]  # its highest values mean something else to Slurm
+    on_failure: Annotated[str, choice(FAILURES)]
+    environment: Annotated[dict[str, str], mapping]
 
 
-SCRIPT = Kind(
-    own={
-        "name": {"type": script_name, "required": True},
-        "file": {"type": text},
-        "script": {"type": script},
-        "partitions": {"type": sequence},
-        "hardware": {"type": sequence},
-        "gpus": {"type": flag},
-        "min_nodes": {"type": up_to(2**16)},
-        "time_limit": {"type": up_to(LIMITS["u16"] - 2)},  # its highest values mean something else to Slurm
-        "on_failure": {"type": on_failure},
-        "environment": {"type": mapping},
-    }
-)
+SCRIPT = kind_of(ScriptEntry)
 
 
 def files(file: Any) -> list[str]:
@@ -100,20 +95,21 @@ def check(
     known: Mapping[str, Collection[str]],
     slurm_conf: Mapping[str, Any],
     texts: Mapping[str, str | ValueError | None],
-) -> list[dict[str, Any]]:
+) -> list[ScriptEntry]:
     """The checked value of `prologs` or `epilogs`, where each entry has its text as `script`.
 
     known: the names that `partitions` and `hardware` may have. texts: the files of the cluster file, or why one
     cannot be read; variables have none.
     """
-    entries: list[dict[str, Any]] = []
+    entries: list[ScriptEntry] = []
     names: dict[str, int] = {}
     for i, value in enumerate(found):
         at = f"{key}[{i}]"
         entry = checker.check(SCRIPT, at, value)
         _text(checker, at, entry, value, texts)
+        named = {"partitions": entry.get("partitions", []), "hardware": entry.get("hardware", [])}
         for list_key, allowed in known.items():
-            for name in entry.get(list_key, []):
+            for name in named[list_key]:
                 if name not in allowed:
                     what = unknown("name", str(name), [*allowed], ", ".join(allowed))
                     checker.problem(f"{at}.{list_key}", f"found {shown(name)}, {what}")
@@ -130,7 +126,7 @@ def check(
 
 
 def _text(
-    checker: Checker, at: str, entry: dict[str, Any], value: Any, texts: Mapping[str, str | ValueError | None]
+    checker: Checker, at: str, entry: ScriptEntry, value: Any, texts: Mapping[str, str | ValueError | None]
 ) -> None:
     """Check that an entry has one text, and take that of its file."""
     given = [key for key in ("file", "script") if isinstance(value, Mapping) and value.get(key) is not None]
@@ -166,7 +162,7 @@ def _variable(checker: Checker, key: str, name: Any, content: Any) -> None:
         checker.problem(f"{key}.{name}", f"{error}")
 
 
-def _times(checker: Checker, key: str, entries: list[dict[str, Any]], slurm_conf: Mapping[str, Any]) -> None:
+def _times(checker: Checker, key: str, entries: list[ScriptEntry], slurm_conf: Mapping[str, Any]) -> None:
     """Check that Slurm waits for all scripts of a stage."""
     for parameter in (f"{STAGES[key]}Timeout", "PrologEpilogTimeout"):
         limit = slurm_conf.get(parameter)
@@ -184,10 +180,7 @@ def check_private_tmp(
         return ""
     if error := directory_error(str(found), "private_tmp"):
         checker.problem("private_tmp", f"found {shown(found)}, {error}")
-    for parameter in ("JobContainerType", "NamespaceType"):
-        if slurm_conf.get(parameter) is not None:
-            what = f"is derived from {checker.key('private_tmp')}: remove one of them"
-            checker.problem(f"slurm_conf.{parameter}", what)
+    checker.refuse_derived("private_tmp", ("JobContainerType", "NamespaceType"), slurm_conf)
     if "job_container.conf" in slurm_files:
         what = f"is derived from {checker.key('private_tmp')}: remove one of them"
         checker.problem("slurm_files.job_container.conf", what)
@@ -213,7 +206,7 @@ def script_warnings(prologs: Iterable[Mapping[str, Any]], epilogs: Iterable[Mapp
     return warnings
 
 
-def job_scripts(entries: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def job_scripts(entries: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
     """The entries as the program's template needs them, in order.
 
     condition: calls of the program's own functions; empty for all jobs. arguments: those of its function

@@ -13,10 +13,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Value = Literal["plugin", "cluster_name", "host", "hostlist", "text", "profile", "generation", "mapping", "list", "any"]
+Plain = Literal["text", "choice", "number", "flag", "texts"]
+Value = Literal[Plain, "cluster_name", "generation", "host", "hostlist", "mapping", "list", "any"]
 """What the value of a key is; `schema.py` has the function that checks it."""
 
-ANSIBLE_TYPES: Mapping[str, str] = {"mapping": "dict", "list": "list", "any": "raw", "generation": "int"}
+WITH_RULES = ("mapping", "list", "any")
+"""Values whose content needs a rule (`key_rules.py`)."""
+
+ANSIBLE_TYPES: Mapping[str, str] = {
+    "number": "int",
+    "flag": "bool",
+    "texts": "list",
+    "generation": "int",
+    "mapping": "dict",
+    "list": "list",
+    "any": "raw",
+}
 """Ansible's type of an option with such a value; all others are `str`."""
 
 SLURM_HOSTS = ("controllers", "database", "login", "compute")
@@ -46,18 +58,20 @@ class KeyVariable:
     """The shared variable of a key, with its default and its documentation in role slurm."""
 
     name: str
-    description: str
-    """In Ansible's markup, with an empty line between paragraphs."""
+    description: str = ""
+    """In Ansible's markup, with an empty line between paragraphs. Without it, the first paragraph of the key's."""
     default: Any = None
-    """None: the variable is required."""
+    """If it is not that of the key."""
     type: str = ""
     """Ansible's type, if it is not that of the key."""
-    elements: str = "dict"
-    """Ansible's type of the elements of a list."""
+    elements: str = ""
+    """Ansible's type of the elements of a list, if it is not that of the key."""
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The argument spec of its elements."""
     grows: bool = False
     """Whether it grows with the cluster, so that only the controllers have its value."""
+    of_site: bool = False
+    """Whether a cluster file without the key leaves it to group_vars."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +112,22 @@ class ClusterKey:
         """Ansible's type of the option."""
         return ANSIBLE_TYPES.get(self.value, "str")
 
+    @property
+    def elements(self) -> str:
+        """Ansible's type of the elements of a list."""
+        return "str" if self.value == "texts" else "dict"
+
+    @property
+    def variable_default(self) -> Any:
+        """The default of its variable; None: the variable is required."""
+        own = self.variable.default if self.variable else None
+        return self.default if own is None else own
+
 
 KEYS = (
     ClusterKey(
         "plugin",
-        "plugin",
+        "choice",
         "The name of this plugin.",
         meaning="always `gpucluster.slurm.cluster`",
         required=True,
@@ -114,10 +139,7 @@ KEYS = (
         "The name of the cluster, in lower case.",
         meaning="the name of the cluster: lower case letters, digits, `.`, `-` and `_`",
         required=True,
-        variable=KeyVariable(
-            "slurm_cluster_name",
-            "Name of the cluster, C(ClusterName) of slurm.conf.",
-        ),
+        variable=KeyVariable("slurm_cluster_name"),
     ),
     ClusterKey(
         "controllers",
@@ -149,7 +171,6 @@ KEYS = (
         meaning="the host of MariaDB and slurmdbd; a cluster without it has no accounting",
         variable=KeyVariable(
             "slurm_database",
-            "Host name of the machine with MariaDB and slurmdbd. If empty, the cluster has no accounting.",
             default="{{ groups['slurm_database'] | default([]) | first | default('') }}",
         ),
         group="slurm_database",
@@ -172,7 +193,6 @@ KEYS = (
         meaning="the host of a [registry of container images](../../roles/registry/README.md)",
         variable=KeyVariable(
             "slurm_registry",
-            "Host name of the machine with the registry of container images. If empty, there is no registry.",
             default="{{ groups['slurm_registry'] | default([]) | first | default('') }}",
         ),
         group="slurm_registry",
@@ -205,15 +225,7 @@ KEYS = (
         """,
         meaning="[metrics, alerts and dashboards](monitoring.md): the host of Prometheus, or a mapping",
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_monitoring",
-            """
-            How the cluster is measured, as the key C(monitoring) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, nothing is measured.
-            """,
-            default={},
-            type="dict",
-        ),
+        variable=KeyVariable("slurm_monitoring", default={}, type="dict"),
         group="slurm_monitoring",
         roles=("slurm_metrics",),
         removal="give another host the monitoring first, and run site.yml",
@@ -242,15 +254,7 @@ KEYS = (
         """,
         meaning="[a page about the cluster](report.md): the host that serves it, or a mapping",
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_report",
-            """
-            Where a page about the cluster is served, and to whom, as the key C(report) of the cluster file (inventory
-            plugin P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, no page is served.
-            """,
-            default={},
-            type="dict",
-        ),
+        variable=KeyVariable("slurm_report", default={}, type="dict"),
         group="slurm_report",
         roles=("slurm_report",),
         port=KeyPort("slurm_report_port", ("controllers", "login")),
@@ -271,15 +275,7 @@ KEYS = (
         """,
         meaning="[Slurm's REST interface](rest.md) for programs: the host of slurmrestd, or a mapping",
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_rest",
-            """
-            Where slurmrestd runs, and for whom, as the key C(rest) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)), always a mapping. If empty, there is no slurmrestd.
-            """,
-            default={},
-            type="dict",
-        ),
+        variable=KeyVariable("slurm_rest", default={}, type="dict"),
         group="slurm_rest",
         roles=("slurmrestd",),
         port=KeyPort("slurmrestd_port", ("controllers", "login", "compute")),
@@ -314,12 +310,7 @@ KEYS = (
         stay since the cluster was taken over with them; each run warns about them
         """,
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_taken_over",
-            "Keys with values that a new cluster could not have, as the key C(taken_over) of the cluster file.",
-            default=[],
-            elements="str",
-        ),
+        variable=KeyVariable("slurm_taken_over", default=[], elements="str"),
     ),
     ClusterKey(
         "hardware",
@@ -382,7 +373,6 @@ KEYS = (
             Machine types by name, with C(sockets), C(cores_per_socket), C(threads_per_core), C(real_memory)
             (MiB) and C(gres).
             """,
-            default={},
             grows=True,
         ),
     ),
@@ -465,29 +455,12 @@ KEYS = (
         C(file). The files keep their names, such as C(slurm-smd_25.11.2-1_amd64.deb), and have one version and
         one architecture.
 
-        Paths are relative to the directory of this file.
+        Paths are relative to the directory of this file. The packages are held (C(apt-mark hold)), and a host that has
+        Slurm from another source is refused.
         """,
         meaning="[where Slurm's packages come from](#slurms-packages)",
         default="distribution",
-        variable=KeyVariable(
-            "slurm_packages",
-            """
-            Where Slurm's packages come from. V(distribution) installs those of Debian or Ubuntu, V(schedmd)
-            those of SchedMD from a repository that the hosts already have.
-
-            A mapping with C(repository) (URL, suite and components, as in sources.list(5)) and C(key) adds
-            this repository with SchedMD's packages. The key is a file in ASCII armor on the control host,
-            or a mapping with C(url) and C(sha256).
-
-            A mapping with C(files) installs these packages of SchedMD, a list of mappings with C(url) and
-            C(sha256), or with C(file), a path on the control host. Paths are relative to the directory of
-            the cluster file. The files keep their names, such as C(slurm-smd_25.11.2-1_amd64.deb), and have
-            one version.
-
-            The packages are held (C(apt-mark hold)). A host that has Slurm from another source is refused.
-            """,
-            default="distribution",
-        ),
+        variable=KeyVariable("slurm_packages"),
     ),
     ClusterKey(
         "users",
@@ -583,7 +556,6 @@ KEYS = (
             are. Roles P(gpucluster.slurm.storage#role) and P(gpucluster.slurm.nfs_server#role) document
             them.
             """,
-            default=[],
             grows=True,
             options={
                 "path": {
@@ -679,14 +651,7 @@ KEYS = (
         meaning="[who may log in where](access.md), ssh between nodes, limits on login hosts",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_access",
-            """
-            Who may log in where, as the key C(access) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, nobody's access is changed.
-            """,
-            default={},
-        ),
+        variable=KeyVariable("slurm_access"),
         roles=("access",),
     ),
     ClusterKey(
@@ -708,14 +673,7 @@ KEYS = (
         meaning="[where and when the cluster is saved](recovery.md)",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_backup",
-            """
-            Where and when the cluster is saved, as the key C(backup) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, no backup is made.
-            """,
-            default={},
-        ),
+        variable=KeyVariable("slurm_backup"),
         roles=("backup",),
     ),
     ClusterKey(
@@ -738,14 +696,7 @@ KEYS = (
         meaning="[the relay for mails about jobs](prologs.md#mail)",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_mail",
-            """
-            Where mails about jobs go, as the key C(mail) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, Slurm sends no mail.
-            """,
-            default={},
-        ),
+        variable=KeyVariable("slurm_mail"),
     ),
     ClusterKey(
         "prologs",
@@ -777,7 +728,6 @@ KEYS = (
             file (inventory plugin P(gpucluster.slurm.cluster#inventory)), but with C(script), the text, and
             without C(file).
             """,
-            default=[],
             grows=True,
         ),
     ),
@@ -795,7 +745,6 @@ KEYS = (
         variable=KeyVariable(
             "slurm_epilogs",
             "Scripts that run on each node of a job after it has ended, as C(slurm_prologs).",
-            default=[],
             grows=True,
         ),
     ),
@@ -808,18 +757,11 @@ KEYS = (
         """,
         meaning="[a `/tmp` for each job](prologs.md#a-private-tmp), in this directory of the nodes",
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_private_tmp",
-            """
-            Directory on the compute nodes in which each job gets a C(/tmp) of its own. If empty, all jobs
-            of a node share C(/tmp).
-            """,
-            default="",
-        ),
+        variable=KeyVariable("slurm_private_tmp", default=""),
     ),
     ClusterKey(
         "profile",
-        "profile",
+        "choice",
         """
         V(strict) has the defaults that a security officer asks for. No jobs of root, users see their own jobs
         and accounts only, and the daemons of Slurm use the addresses of the cluster only.
@@ -830,11 +772,7 @@ KEYS = (
         default="standard",
         version_added="0.2.0",
         choices=PROFILES,
-        variable=KeyVariable(
-            "slurm_profile",
-            "The defaults of the cluster, as the key C(profile) of the cluster file.",
-            default="standard",
-        ),
+        variable=KeyVariable("slurm_profile"),
     ),
     ClusterKey(
         "defaults",
@@ -848,11 +786,7 @@ KEYS = (
         meaning="the generation of [the collection's values](defaults.md); without it 1",
         default=1,
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_defaults",
-            "The generation of the collection's values for parameters of Slurm, as the key C(defaults).",
-            default=1,
-        ),
+        variable=KeyVariable("slurm_defaults"),
     ),
     ClusterKey(
         "firewall",
@@ -875,14 +809,7 @@ KEYS = (
         meaning="[who may connect to which port](firewall.md) of the hosts",
         default={},
         version_added="0.2.0",
-        variable=KeyVariable(
-            "slurm_firewall",
-            """
-            The firewall of all hosts, as the key C(firewall) of the cluster file (inventory plugin
-            P(gpucluster.slurm.cluster#inventory)). If empty, the hosts have no firewall of this collection.
-            """,
-            default={},
-        ),
+        variable=KeyVariable("slurm_firewall"),
         roles=("firewall",),
     ),
     ClusterKey(
@@ -901,7 +828,6 @@ KEYS = (
             Several controllers need C(StateSaveLocation), an absolute path on a file system that all of
             them mount (role P(gpucluster.slurm.slurmctld#role)).
             """,
-            default={},
         ),
     ),
     ClusterKey(
@@ -913,7 +839,6 @@ KEYS = (
         variable=KeyVariable(
             "slurm_cgroup_conf",
             "Parameters of cgroup.conf. They win over the collection's own values; V(null) removes one.",
-            default={},
         ),
     ),
     ClusterKey(
@@ -941,7 +866,6 @@ KEYS = (
             A lookup keeps a text in a file of its own, such as the lookup C(ansible.builtin.file) of
             C(job_submit.lua) in O(slurm_cluster_dir).
             """,
-            default={},
             grows=True,
         ),
     ),
@@ -973,6 +897,7 @@ KEYS = (
             hosts and compute nodes. Role P(gpucluster.slurm.pyxis#role) adds its own line.
             """,
             default=[],
+            of_site=True,
             options={
                 "plugin": {
                     "type": "str",

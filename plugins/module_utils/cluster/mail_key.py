@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from .schema import Checker, Kind, text, unknown
+from .schema import Checker, choice, kind_of, text
 
 TLS = {"none": 25, "starttls": 587, "tls": 465}
 """How the connection to the relay is protected, with the usual port: not at all, after a plain beginning, at once."""
@@ -41,13 +41,6 @@ def domain(value: Any) -> str:
     return text(value)
 
 
-def tls(value: Any) -> str:
-    """How the connection to the relay is protected."""
-    if value not in TLS:
-        raise ValueError(unknown("value", str(value), TLS, ", ".join(TLS)))
-    return str(value)
-
-
 def user(value: Any) -> str:
     """The name with which the controllers log in to the relay."""
     if not re.fullmatch(r"[!#-\[\]-~]+", text(value)):
@@ -55,18 +48,20 @@ def user(value: Any) -> str:
     return text(value)
 
 
-MAIL = Kind(
-    own={
-        "relay": {"type": relay, "required": True},
-        "sender": {"type": sender, "required": True},
-        "domain": {"type": domain},
-        "tls": {"type": tls},
-        "user": {"type": user},
-    }
-)
+class MailKey(TypedDict, total=False):
+    """The value of the key; the variable has all of it but the user, or is empty."""
+
+    relay: Annotated[str, relay, "required"]
+    sender: Annotated[str, sender, "required"]
+    domain: Annotated[str, domain]
+    tls: Annotated[str, choice([*TLS])]
+    user: Annotated[str, user]
 
 
-def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[str, Any]:
+MAIL = kind_of(MailKey)
+
+
+def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> MailKey:
     """The checked value of the key `mail`, with every default except `user`."""
     if not found:
         return {}
@@ -75,9 +70,8 @@ def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[s
         checker.problem("mail.password", what)
         found = {key: value for key, value in found.items() if key != "password"}
     mail = checker.check(MAIL, "mail", found)
-    for parameter, own in (("MailProg", "mail"), ("MailDomain", "mail.domain")):
-        if slurm_conf.get(parameter) is not None:
-            checker.problem(f"slurm_conf.{parameter}", f"is derived from {checker.key(own)}: remove one of them")
+    checker.refuse_derived("mail", ["MailProg"], slurm_conf)
+    checker.refuse_derived("mail.domain", ["MailDomain"], slurm_conf)
     if "user" in mail and mail.get("tls") == "none":
         checker.problem("mail.tls", "found 'none', allowed: starttls or tls, since user has a password")
     if not {"relay", "sender"} <= mail.keys():

@@ -19,14 +19,16 @@ from ..language.formatting import AS_BOOLEAN, KEY, OR_TEXT, READ_AS, limited, sh
 from ..language.hostlist import expand, fold
 from . import access_key, firewall_plans, keys, people_key, privileges, schema, storage_checks
 from .address_checks import KnownHosts, check_addresses
-from .keys import SERVERS, ClusterKey
+from .keys import KEYS, SERVERS
 from .machine_types import DETECTED, is_there
 from .node_checks import MeasuredHardware, check_hardware, check_measured, check_specialized, split_by_type
 from .parts import Parts, check_homes, check_parts, check_ports, check_uses
+from .people_key import PeopleVariable
 from .policy_checks import with_people
 from .role_values import value_problems
-from .schema import Checker, plain, unknown
+from .schema import Checker, MachineType, NodeEntry, Raw, plain, unknown
 from .setting_checks import check_paths
+from .storage_key import StorageEntry
 
 SHARED_NUMBERS = ("slurm_job_user_id", "slurm_secret_max_age", "slurm_user_id")
 """Shared variables that are numbers."""
@@ -206,77 +208,51 @@ def _with_texts(data: Any, key: str, texts: Mapping[str, str]) -> Any:
 class _ValidFile:
     """A cluster file without problems, with all that the checks have found in it."""
 
-    file: dict[str, Any]
+    file: Raw
     parts: Parts
     machines: MeasuredHardware
-    people: dict[str, Any]
+    people: PeopleVariable
     """The variable slurm_people."""
     untouched: set[str]
     """The nodes that no play changes."""
-    mounts: list[dict[str, Any]]
+    mounts: list[StorageEntry]
     addressed: list[dict[str, str]]
 
 
 def _resolve_file(valid: _ValidFile) -> DeclaredCluster:
     """The groups, addresses and variables of a cluster file."""
-    parts = valid.parts
+    parts, machines = valid.parts, valid.machines
+    values = {
+        **parts.values,
+        "addresses": valid.addressed,
+        "hardware": {**parts.hardware, **machines.hardware},
+        "nodes": [entry for node in parts.nodes for entry in split_by_type(node, machines.types)],
+        "partitions": parts.partitions,
+        "slurm_conf": parts.slurm_conf,
+        "taken_over": valid.file.get("taken_over", []),
+        "people": valid.people,
+        "storage": valid.mounts,
+    }
     return DeclaredCluster(
         groups={
             **{key.group: expand(parts.servers[key.name]) for key in SERVERS},
             "slurm_compute": [host for host in parts.node_hosts if host not in valid.untouched],
-            **_groups(parts, valid.machines.types),
+            **_groups(parts, machines.types),
         },
         addresses={
             host: address
             for entry in valid.addressed
             for host, address in zip(expand(entry["hosts"]), expand(entry["address"]))
         },
-        variables={schema.VARIABLES[key]: value for key, value in _collect_values(valid).items()},
-    )
-
-
-def _collect_values(valid: _ValidFile) -> dict[str, Any]:
-    """The values of the shared variables, by the keys of the cluster file."""
-    parts, machines = valid.parts, valid.machines
-    return {
-        "name": valid.file["name"],
-        **{
-            key.name: _value_of_hosts(key, parts.servers[key.name])
-            for key in SERVERS
-            if key.variable and key.value in ("host", "hostlist")
+        variables={
+            **{
+                key.variable.name: values[key.name]
+                for key in KEYS
+                if key.variable and (key.name in valid.file or not key.variable.of_site)
+            },
+            **{schema.VARIABLES[f"accounting.{part}"]: value for part, value in values["accounting"].items()},
         },
-        "monitoring": parts.monitoring,
-        "report": parts.report,
-        "rest": parts.rest,
-        "addresses": valid.addressed,
-        "hardware": {**parts.hardware, **machines.hardware},
-        "nodes": [entry for node in parts.nodes for entry in split_by_type(node, machines.types)],
-        "partitions": parts.partitions,
-        "slurm_conf": parts.slurm_conf,
-        "cgroup_conf": parts.cgroup_conf,
-        "slurm_files": parts.slurm_files,
-        "people": valid.people,
-        "packages": parts.packages,
-        "storage": valid.mounts,
-        "access": parts.access,
-        "backup": parts.backup,
-        "mail": parts.mail,
-        "prologs": parts.prologs,
-        "epilogs": parts.epilogs,
-        "private_tmp": parts.private_tmp,
-        # Without the key, the variable is the site's own, which is in group_vars.
-        **({"plugstack": parts.plugstack} if "plugstack" in valid.file else {}),
-        "profile": parts.profile,
-        "defaults": parts.defaults,
-        "taken_over": valid.file.get("taken_over", []),
-        "firewall": parts.firewall,
-        **{f"accounting.{key}": value for key, value in parts.accounting.items()},
-    }
-
-
-def _value_of_hosts(key: ClusterKey, hosts: str) -> str | list[str]:
-    """The value of the variable of a key whose value is a host or a list of hosts."""
-    return hosts if key.value == "host" else expand(hosts)
+    )
 
 
 def model_errors(
@@ -333,7 +309,7 @@ def model_errors(
     return limited(problems)
 
 
-def _make_cluster_file(values: Mapping[str, Any]) -> dict[str, Any]:
+def _make_cluster_file(values: Mapping[str, Any]) -> Raw:
     """The values of the shared variables as a cluster file has them."""
     policy = {key: values[f"accounting.{key}"] for key in schema.ACCOUNTING.own}
     hosts = {key.name: values[key.name] for key in SERVERS}
@@ -406,7 +382,7 @@ def _too_long(*documents: Document | people_key.Table | None) -> list[str]:
     return problems
 
 
-def machine_problems(machine: dict[str, Any], node: dict[str, Any]) -> list[str]:
+def machine_problems(machine: MachineType, node: NodeEntry) -> list[str]:
     """What the cluster file would say of a measured machine type with a node entry; empty if all is right."""
     problems: list[str] = []
     checker = Checker("it", problems)
@@ -423,7 +399,7 @@ def has_accounting(file: Mapping[str, Any]) -> bool:
     return "database" in file or str(storage_type).lower().endswith("slurmdbd")
 
 
-def _keys_of_people(file: Mapping[str, Any]) -> dict[str, Any]:
+def _keys_of_people(file: Raw) -> Raw:
     """The keys of a cluster file for its people. A mapping of groups is Ansible's own key for groups of hosts."""
     given = {key: file[key] for key in ("people", "users", "groups") if key in file}
     return {key: value for key, value in given.items() if key != "groups" or isinstance(value, list)}

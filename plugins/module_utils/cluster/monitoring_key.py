@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ..language.formatting import shown
 from .firewall_plans import networks
-from .schema import Checker, Kind, file_name, flag, host, text
+from .schema import Checker, file_name, flag, host, kind_of, text
 
 RETENTION = "30d"
 """How long Prometheus keeps values by default."""
@@ -36,25 +36,25 @@ def retention(value: Any) -> str:
     return text(value)
 
 
-MONITORING = Kind(
-    own={
-        "host": {"type": host},
-        "retention": {"type": retention},
-        "readers": {"type": networks},
-        "receivers": {"type": file_name},
-        "users_and_accounts": {"type": flag},
-        "targets_only": {"type": flag},
-    }
-)
+class MonitoringKey(TypedDict, total=False):
+    """The value of the key; the variable has all of it, or is empty."""
+
+    host: Annotated[str, host]
+    retention: Annotated[str, retention]
+    readers: Annotated[list[str], networks]
+    receivers: Annotated[str, file_name]
+    users_and_accounts: Annotated[bool, flag]
+    targets_only: Annotated[bool, flag]
+
+
+MONITORING = kind_of(MonitoringKey)
 
 OF_SERVER = ("host", "retention", "receivers")
 """Keys that are about this collection's Prometheus, which does not run with targets_only."""
 
 
-def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[str, Any]:
+def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> MonitoringKey:
     """The checked value of the key `monitoring`, with all defaults; empty without the key."""
-    if found in (None, "", {}):
-        return {}
     problems = len(checker.problems)
     found = checker.host_or_mapping(MONITORING, "monitoring", found)
     if not found:
@@ -69,20 +69,15 @@ def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> dict[s
             checker.problem(f"monitoring.{key}", what)
     elif len(checker.problems) == problems and "host" not in monitoring:
         checker.problem("monitoring.host", "missing, allowed: the host of Prometheus, or targets_only: true")
-    settings = {str(key).lower() for key, value in slurm_conf.items() if value is not None}
-    for parameter in DERIVED:
-        if parameter.lower() in settings:
-            checker.problem(
-                f"slurm_conf.{parameter}", f"is derived from {checker.key('monitoring')}: remove one of them"
-            )
+    checker.refuse_derived("monitoring", DERIVED, slurm_conf)
     if len(checker.problems) > problems:
         return {}
-    server = "host" in monitoring
     return {
-        "host": monitoring.get("host", ""),
-        "retention": monitoring.get("retention", RETENTION if server else ""),
-        "readers": monitoring.get("readers", []),
-        "receivers": monitoring.get("receivers", ""),
-        "users_and_accounts": monitoring.get("users_and_accounts", False),
-        "targets_only": monitoring.get("targets_only", False),
+        "host": "",
+        "retention": RETENTION if "host" in monitoring else "",
+        "readers": [],
+        "receivers": "",
+        "users_and_accounts": False,
+        "targets_only": False,
+        **monitoring,
     }

@@ -15,20 +15,20 @@ from ..language.formatting import short, shown
 from ..language.hostlist import MAX_HOSTS, count, expand, fold
 from . import core_specialization, gres, schema
 from .machine_types import DETECTED
-from .schema import Checker, unknown
+from .schema import Checker, MachineType, NodeEntry, unknown
 
 
 @dataclass(frozen=True)
 class MeasuredHardware:
     """The hardware that was measured."""
 
-    hardware: dict[str, dict[str, Any]] = field(default_factory=dict)
+    hardware: dict[str, MachineType] = field(default_factory=dict)
     """Machine types by name."""
     types: dict[str, str] = field(default_factory=dict)
     """The machine type of each host."""
 
 
-def check_hardware(checker: Checker, found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def check_hardware(checker: Checker, found: Mapping[str, Any]) -> dict[str, MachineType]:
     """The machine types by name."""
     hardware = {}
     for name, value in found.items():
@@ -78,7 +78,7 @@ def check_measured(checker: Checker, found: Any) -> MeasuredHardware:
     return MeasuredHardware(hardware, types)
 
 
-def check_nodes(checker: Checker, found: list[Any], hardware: Mapping[str, Any]) -> list[dict[str, Any]]:
+def check_nodes(checker: Checker, found: list[Any], hardware: Mapping[str, Any]) -> list[NodeEntry]:
     """The valid parts of the entries of nodes; none if there are more nodes than Slurm allows."""
     if not _has_few_nodes(checker, found):
         return []
@@ -104,9 +104,9 @@ def _has_few_nodes(checker: Checker, nodes: list[Any]) -> bool:
 
 def check_specialized(
     checker: Checker,
-    nodes: list[dict[str, Any]],
+    nodes: list[NodeEntry],
     types: dict[str, str],
-    hardware: dict[str, dict[str, Any]],
+    hardware: dict[str, MachineType],
 ) -> None:
     """Check the cores and memory that nodes set aside for the system, on each of their machine types."""
     for i, node in enumerate(nodes):
@@ -123,7 +123,7 @@ def check_specialized(
             checker.problem(f"nodes[{i}].{key}", what)
 
 
-def check_hosts_of_nodes(checker: Checker, nodes: list[dict[str, Any]]) -> list[str]:
+def check_hosts_of_nodes(checker: Checker, nodes: list[NodeEntry]) -> list[str]:
     """The hosts of all nodes, in order. A host must not be in two entries."""
     entry: dict[str, int] = {}
     for i, node in enumerate(nodes):
@@ -136,7 +136,7 @@ def check_hosts_of_nodes(checker: Checker, nodes: list[dict[str, Any]]) -> list[
     return list(entry)
 
 
-def check_labels(checker: Checker, nodes: list[dict[str, Any]], servers: Mapping[str, str]) -> None:
+def check_labels(checker: Checker, nodes: list[NodeEntry], servers: Mapping[str, str]) -> None:
     """Check that no two hosts have the same first label, the part of a name before its first dot.
 
     srun, salloc and scontrol name their host by this label (`xshort_hostname`), and slurmctld sends its messages for an
@@ -158,7 +158,7 @@ def check_labels(checker: Checker, nodes: list[dict[str, Any]], servers: Mapping
                 break
 
 
-def split_by_type(node: dict[str, Any], types: dict[str, str]) -> list[dict[str, Any]]:
+def split_by_type(node: NodeEntry, types: dict[str, str]) -> list[NodeEntry]:
     """A node entry, split by the machine types that were measured; hosts without one stay `detected`."""
     if node["hardware"] != DETECTED:
         return [node]

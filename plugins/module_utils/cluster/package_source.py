@@ -54,7 +54,7 @@ def check(checker: Checker, found: Any) -> Any:
     return source
 
 
-def _files(checker: Checker, found: list[Any]) -> list[dict[str, Any]]:
+def _files(checker: Checker, found: list[Any]) -> list[dict[str, str]]:
     """The checked files: packages of SchedMD, all of one version and one architecture, each once."""
     if not found:
         checker.problem("packages.files", "found [], allowed: a list of files")
@@ -88,7 +88,7 @@ def _files(checker: Checker, found: list[Any]) -> list[dict[str, Any]]:
     return entries
 
 
-def _listed(packages: Any) -> list[dict[str, Any]]:
+def _listed(packages: Any) -> list[dict[str, str]]:
     """The files that the variable slurm_packages lists, if it lists any."""
     return packages.get("files", []) if isinstance(packages, Mapping) else []
 

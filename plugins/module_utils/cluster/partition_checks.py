@@ -12,10 +12,10 @@ from ..language.formatting import short, shown
 from ..language.hostlist import expand, fold
 from . import gpu_defaults, schema
 from .partitions import node_sets, resolver
-from .schema import Checker, unknown
+from .schema import Checker, MachineType, NodeEntry, Partition, Settings, unknown
 
 
-def check_partitions(checker: Checker, found: Iterable[Any]) -> list[dict[str, Any]]:
+def check_partitions(checker: Checker, found: Iterable[Any]) -> list[Partition]:
     """The valid parts of the partitions. Each has a name of its own, and one is the default."""
     partitions = [checker.check(schema.PARTITION, f"partitions[{i}]", value) for i, value in enumerate(found)]
     names: dict[str, int] = {}
@@ -36,10 +36,10 @@ def check_partitions(checker: Checker, found: Iterable[Any]) -> list[dict[str, A
 
 def check_members(
     checker: Checker,
-    partitions: list[dict[str, Any]],
-    nodes: list[dict[str, Any]],
-    hardware: dict[str, dict[str, Any]],
-    slurm_conf: dict[str, Any],
+    partitions: list[Partition],
+    nodes: list[NodeEntry],
+    hardware: dict[str, MachineType],
+    slurm_conf: Settings,
 ) -> list[list[str]]:
     """The hosts of each partition. Unknown names are a problem, unless an entry of the nodes has lost its hosts."""
     node_hosts = dict.fromkeys(host for node in nodes for host in expand(node["hosts"]))
@@ -62,10 +62,10 @@ def check_members(
 
 def check_gpu_defaults(
     checker: Checker,
-    partitions: list[dict[str, Any]],
+    partitions: list[Partition],
     members: list[list[str]],
-    nodes: list[dict[str, Any]],
-    hardware: dict[str, dict[str, Any]],
+    nodes: list[NodeEntry],
+    hardware: dict[str, MachineType],
 ) -> None:
     """Check that a partition with `auto` has GPUs. Hardware that is not measured yet, or wrong, may have them."""
     without = {

@@ -13,21 +13,13 @@ from ..configuration import ports
 from ..formats.directory_purposes import Use, directory_error, shared_uses, taken_directories, uses_of_slurm
 from ..language.formatting import shown
 from ..language.hostlist import expand
-from . import (
-    access_key,
-    backup_key,
-    firewall_plans,
-    gres,
-    job_scripts,
-    keys,
-    mail_key,
-    monitoring_key,
-    package_source,
-    report_key,
-    rest_key,
-    schema,
-    storage_key,
-)
+from . import gres, keys, schema, storage_key
+from .access_key import AccessKey
+from .backup_key import BackupKey
+from .firewall_plans import FirewallKey
+from .key_rules import RULES, OtherKeys
+from .keys import ClusterKey
+from .monitoring_key import MonitoringKey
 from .node_checks import (
     MeasuredHardware,
     check_hardware,
@@ -38,50 +30,32 @@ from .node_checks import (
     split_by_type,
 )
 from .partition_checks import check_gpu_defaults, check_members, check_partitions
-from .policy_checks import check_accounting
-from .schema import Checker
+from .schema import Checker, MachineType, NodeEntry, Partition, Raw, Settings
 from .server_ports import ports_of_servers
-from .setting_checks import (
-    check_files,
-    check_log_of_jobs,
-    check_paths,
-    check_plugstack,
-    check_settings,
-    check_state_location,
-)
+from .setting_checks import check_log_of_jobs, check_paths, check_settings, check_state_location
 
 
 @dataclass(frozen=True)
 class Parts:
     """The valid part of the data that a cluster file and the shared variables have in common."""
 
+    values: dict[str, Any]
+    """The values of keys by name, without those of `model.py`. Fields have what other rules need of them."""
     servers: dict[str, str]
     """The hostlists of the keys that name servers, by key; empty for a key that is not there."""
-    hardware: dict[str, dict[str, Any]]
+    hardware: dict[str, MachineType]
     """Machine types by name, without those that were measured."""
-    nodes: list[dict[str, Any]]
+    nodes: list[NodeEntry]
     node_hosts: list[str]
-    partitions: list[dict[str, Any]]
+    partitions: list[Partition]
     members: list[list[str]]
     """The hosts of each partition."""
-    slurm_conf: dict[str, Any]
-    cgroup_conf: dict[str, Any]
-    slurm_files: dict[str, str]
-    packages: Any
-    access: dict[str, Any]
-    backup: dict[str, Any]
-    firewall: dict[str, Any]
-    accounting: dict[str, Any]
-    mail: dict[str, Any]
-    monitoring: dict[str, Any]
-    report: dict[str, Any]
-    rest: dict[str, Any]
-    prologs: list[dict[str, Any]]
-    epilogs: list[dict[str, Any]]
+    slurm_conf: Settings
+    access: AccessKey
+    backup: BackupKey
+    firewall: FirewallKey
+    monitoring: MonitoringKey
     private_tmp: str
-    profile: str
-    defaults: int
-    plugstack: list[dict[str, Any]]
 
     @property
     def server_hosts(self) -> list[str]:
@@ -96,7 +70,7 @@ class Parts:
 
 def check_parts(
     checker: Checker,
-    file: dict[str, Any],
+    file: Raw,
     measured: MeasuredHardware,
     scripts: Mapping[str, str | ValueError | None],
     has_accounting: bool,
@@ -112,33 +86,27 @@ def check_parts(
     check_specialized(checker, nodes, measured.types, all_hardware)
     node_hosts = check_hosts_of_nodes(checker, nodes)
     slurm_conf = check_settings(checker, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
-    monitoring = monitoring_key.check(checker, file.get("monitoring"), slurm_conf)
-    report = report_key.check(checker, file.get("report"))
-    rest = rest_key.check(checker, file.get("rest"), slurm_conf)
-    servers = {key.name: file.get(key.name, "") for key in keys.SERVERS}
-    servers |= {"monitoring": keys.hosts_in(monitoring), "report": keys.hosts_in(report), "rest": keys.hosts_in(rest)}
+    partitions = check_partitions(checker, file.get("partitions", []))
+    others = OtherKeys(slurm_conf, file.get("slurm_files", {}), partitions, all_hardware, scripts, has_accounting)
+    values: dict[str, Any] = {
+        key.name: _value(checker, key, file, others)
+        for key in keys.KEYS
+        if key.name in RULES or key.value not in keys.WITH_RULES
+    }
+    servers = {
+        key.name: keys.hosts_in(values[key.name]) if key.name in RULES else file.get(key.name, "")
+        for key in keys.SERVERS
+    }
     check_labels(checker, nodes, servers)
     gres.check_types(checker, slurm_conf, all_hardware)
-    partitions = check_partitions(checker, file.get("partitions", []))
     entries = [part for node in nodes for part in split_by_type({"hosts": "", "hardware": "", **node}, measured.types)]
     members = check_members(checker, partitions, entries, all_hardware, slurm_conf)
     check_gpu_defaults(checker, partitions, members, entries, all_hardware)
-    cgroup_conf = check_settings(checker, schema.CGROUP_CONF, "cgroup_conf", file.get("cgroup_conf", {}))
-    packages = package_source.check(checker, file.get("packages", schema.PACKAGE_SOURCES[0]))
-    slurm_files = check_files(checker, file.get("slurm_files", {}), slurm_conf)
-    accounting = check_accounting(checker, file.get("accounting", {}), partitions, has_accounting)
-
     check_state_location(checker, slurm_conf, len(expand(servers["controllers"])))
-    check_paths(checker, "cgroup_conf", cgroup_conf, {"CgroupMountpoint": "cgroups"})
+    check_paths(checker, "cgroup_conf", values["cgroup_conf"], {"CgroupMountpoint": "cgroups"})
     check_log_of_jobs(checker, slurm_conf)
-    known = {
-        "partitions": [partition["name"] for partition in partitions if "name" in partition],
-        "hardware": [*all_hardware],
-    }
-    prologs, epilogs = (
-        job_scripts.check(checker, key, file.get(key, []), known, slurm_conf, scripts) for key in job_scripts.STAGES
-    )
     return Parts(
+        values=values,
         servers=servers,
         hardware=hardware,
         nodes=nodes,
@@ -146,24 +114,21 @@ def check_parts(
         partitions=partitions,
         members=members,
         slurm_conf=slurm_conf,
-        cgroup_conf=cgroup_conf,
-        slurm_files=slurm_files,
-        packages=packages,
-        access=access_key.check(checker, file.get("access", {}), slurm_conf),
-        backup=backup_key.check(checker, file.get("backup", {})),
-        firewall=firewall_plans.check(checker, file.get("firewall", {}), slurm_conf),
-        accounting=accounting,
-        mail=mail_key.check(checker, file.get("mail", {}), slurm_conf),
-        monitoring=monitoring,
-        report=report,
-        rest=rest,
-        prologs=prologs,
-        epilogs=epilogs,
-        private_tmp=job_scripts.check_private_tmp(checker, file.get("private_tmp"), slurm_conf, slurm_files),
-        profile=file.get("profile", keys.PROFILES[0]),
-        defaults=file.get("defaults", 1),
-        plugstack=check_plugstack(checker, file.get("plugstack", [])),
+        access=values["access"],
+        backup=values["backup"],
+        firewall=values["firewall"],
+        monitoring=values["monitoring"],
+        private_tmp=values["private_tmp"],
     )
+
+
+def _value(checker: Checker, key: ClusterKey, file: Mapping[str, Any], others: OtherKeys) -> object:
+    """The checked value of a key, which is that of its variable."""
+    if key.value in ("host", "hostlist"):
+        hosts = file.get(key.name, "")
+        return expand(hosts) if key.value == "hostlist" else hosts
+    found = file.get(key.name, key.variable_default)
+    return RULES[key.name](checker, found, others) if key.name in RULES else found
 
 
 def check_uses(checker: Checker, parts: Parts, registry_dir: Any = None) -> list[Use]:

@@ -14,7 +14,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ..accounting.limits import find, meaning, name_of
 from ..accounting.policy import CLOSED
@@ -23,7 +23,20 @@ from ..formats.directory_purposes import directory_for
 from ..language.formatting import limited, shown
 from .people_lists import PeopleList, check_together, policy_of_users
 from .public_keys import PRIVATE, found_value, public_key
-from .schema import LONGEST_NAME, Checker, Kind, anything, mapping, sequence, text, unknown
+from .schema import (
+    LONGEST_NAME,
+    Checker,
+    Kind,
+    Raw,
+    Settings,
+    anything,
+    choice,
+    kind_of,
+    mapping,
+    sequence,
+    text,
+    unknown,
+)
 
 DIRECTORY = "directory"
 """The people of a site with LDAP or AD, which hosts know already."""
@@ -122,18 +135,6 @@ def _name_of(value: Any) -> str:
         raise ValueError(f"allowed: {error}") from None
 
 
-def choice(what: str, allowed: Sequence[str]) -> Callable[[Any], str]:
-    """The type of a value out of some."""
-
-    def typed(value: Any) -> str:
-        """The value."""
-        if value not in allowed:
-            raise ValueError(unknown(what, text(value), allowed, ", ".join(allowed)))
-        return text(value)
-
-    return typed
-
-
 def each(element: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     """The type of a list whose values have a type, none twice."""
 
@@ -154,36 +155,50 @@ def each(element: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
 
-PEOPLE = Kind(own={"groups": {"type": anything}, "users": {"type": anything}})
+PEOPLE: Kind[Raw] = Kind(own={"groups": {"type": anything}, "users": {"type": anything}})
 
-GROUP = Kind(own={"name": {"type": user_name, "required": True}, "gid": {"type": identity, "required": True}})
-
-_USER: dict[str, dict[str, Any]] = {
-    "name": {"type": user_name, "required": True},
-    "uid": {"type": identity, "required": True},
-    "gid": {"type": identity},
-    "groups": {"type": each(text)},  # each is the name of an entry of groups
-    "full_name": {"type": full_name},
-    "home": {"type": home},
-    "shell": {"type": shell},
-    "keys": {"type": each(public_key)},
-    "state": {"type": choice("state", STATES)},
-    "jobs": {"type": choice("value", JOBS)},
-}
-
-USER = Kind(
-    own={**_USER, "account": {"type": _name_of}, "accounts": {"type": each(account)}, "limits": {"type": limits}},
+GROUP: Kind[Raw] = Kind(
+    own={"name": {"type": user_name, "required": True}, "gid": {"type": identity, "required": True}}
 )
 
-COMPLETE_USER = Kind(own={key: {**spec, "required": True} for key, spec in _USER.items()})
 
-COMPLETE = Kind(
-    own={
-        "source": {"type": choice("source", ("list", DIRECTORY)), "required": True},
-        "groups": {"type": sequence, "required": True},
-        "users": {"type": sequence, "required": True},
-    }
-)
+class User(TypedDict, total=False):
+    """A user, as the variable has it."""
+
+    name: Annotated[str, user_name, "required"]
+    uid: Annotated[int, identity, "required"]
+    gid: Annotated[int, identity]
+    groups: Annotated[list[str], each(text)]  # each is the name of an entry of groups
+    full_name: Annotated[str, full_name]
+    home: Annotated[str, home]
+    shell: Annotated[str, shell]
+    keys: Annotated[list[str], each(public_key)]
+    state: Annotated[str, choice(STATES, "state")]
+    jobs: Annotated[str, choice(JOBS)]
+
+
+class ListedUser(User, total=False):
+    """A user of a cluster file."""
+
+    account: Annotated[str, _name_of]
+    accounts: Annotated[list[Any], each(account)]
+    limits: Annotated[dict[str, Any], limits]
+
+
+USER = kind_of(ListedUser)
+
+COMPLETE_USER: Kind[User] = Kind(own={key: {**spec, "required": True} for key, spec in kind_of(User).own.items()})
+
+
+class PeopleVariable(TypedDict, total=False):
+    """The variable slurm_people."""
+
+    source: Annotated[str, choice(("list", DIRECTORY), "source"), "required"]
+    groups: Annotated[list[Any], sequence, "required"]
+    users: Annotated[list[Any], sequence, "required"]
+
+
+COMPLETE = kind_of(PeopleVariable)
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -246,7 +261,7 @@ class TableChecker(Checker):
         return ": ".join(filter(None, (f"line {self._lines[int(match[1])]}", match[2]))) if match else key
 
 
-def _read_rows(checker: Checker, table: Table, kind: Kind) -> list[dict[str, Any]]:
+def _read_rows(checker: Checker, table: Table, kind: Kind[Any]) -> list[dict[str, Any]]:
     """The rows of a table as a cluster file has them; none if their form is wrong."""
     before = len(checker.problems)
     columns, *rows = table.rows or [[]]
@@ -264,7 +279,7 @@ def _read_rows(checker: Checker, table: Table, kind: Kind) -> list[dict[str, Any
     return [_read_row(columns, row) for row in rows] if len(checker.problems) == before else []
 
 
-def _column_problem(column: str, times: int, kind: Kind) -> str:
+def _column_problem(column: str, times: int, kind: Kind[Any]) -> str:
     """The problem of a column of a table, which is there so many times; empty if it has none."""
     has_limits = "limits" in kind.own
     twice = f"found the column {column} twice" if times > 1 else ""
@@ -305,9 +320,9 @@ def _read_row(columns: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
 class People:
     """The people of a cluster."""
 
-    variable: dict[str, Any]
+    variable: PeopleVariable
     """The variable slurm_people; empty where the site does not use it."""
-    policy: list[dict[str, Any]]
+    policy: list[Settings]
     """Users of the policy for accounting, one for each user with an account."""
 
 
@@ -353,7 +368,7 @@ def check(
     return _check_lists(checker, lists, contents, policy) if lists else People({}, [])
 
 
-def _read_lists(checker: Checker, content: Any) -> dict[str, Any]:
+def _read_lists(checker: Checker, content: Any) -> Raw:
     """The lists of groups and users in the data of a YAML file; none if it is no mapping."""
     if isinstance(content, Mapping):
         return checker.check(PEOPLE, "", content)
@@ -373,7 +388,7 @@ def _check_lists(
     check_together(groups, users)
     complete = [_fill_defaults(user) for user in users.entries if {"name", "uid"} <= user.keys()]
     return People(
-        {"source": "list", "groups": groups.entries, "users": complete},
+        {"source": "list", "groups": [*groups.entries], "users": complete},
         policy_of_users(users, policy),
     )
 
@@ -411,14 +426,15 @@ def _check_suspended(users: PeopleList, policy: Iterable[Any]) -> None:
             users.problem(i, "state", what)
 
 
-def complete(found: Any) -> dict[str, Any]:
+def complete(found: Any) -> PeopleVariable:
     """The variable slurm_people for a mapping with the keys `groups` and `users`, or for `directory`.
 
     Raises ValueError with all that is wrong.
     """
     problems: list[str] = []
     checker = Checker("", problems)
-    people = check(checker, checker.check(PEOPLE, "", found) if found != DIRECTORY else {"people": found}, None, {})
+    file = {"people": found} if found == DIRECTORY else checker.check(PEOPLE, "", found)
+    people = check(checker, file, None, {})
     if people.policy:
         problems.append("account, accounts and limits are read from a cluster file only: use slurm_accounting_users")
     if problems:
@@ -427,7 +443,7 @@ def complete(found: Any) -> dict[str, Any]:
 
 
 def _read_list(
-    checker: Checker, key: str, found: Any, kind: Kind, contents: Mapping[str, tuple[Checker, Any]] | None = None
+    checker: Checker, key: str, found: Any, kind: Kind[Any], contents: Mapping[str, tuple[Checker, Any]] | None = None
 ) -> PeopleList:
     """The checked entries of a list, or of the table that is named in its place; None: no table may be."""
     if isinstance(found, str) and contents and found in contents:
@@ -441,7 +457,7 @@ def _read_list(
     )
 
 
-def _check_entry(checker: Checker, kind: Kind, key: str, found: Any) -> dict[str, Any]:
+def _check_entry(checker: Checker, kind: Kind[Any], key: str, found: Any) -> Mapping[str, Any]:
     """As Checker.check, but a private key is never shown."""
     if PRIVATE.search(str(found)):
         checker.problem(
@@ -450,7 +466,8 @@ def _check_entry(checker: Checker, kind: Kind, key: str, found: Any) -> dict[str
             "the private key is no secret any more, so make a new pair",
         )
         return {}
-    return checker.check(kind, key, found)
+    entry: Mapping[str, Any] = checker.check(kind, key, found)
+    return entry
 
 
 def _fill_defaults(user: Mapping[str, Any]) -> dict[str, Any]:
@@ -465,4 +482,4 @@ def _fill_defaults(user: Mapping[str, Any]) -> dict[str, Any]:
         "state": STATES[0],
         "jobs": JOBS[0],
     }
-    return {key: user.get(key, defaults.get(key)) for key in _USER}
+    return {key: user.get(key, defaults.get(key)) for key in COMPLETE_USER.own}

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..accounting.policy import CLOSED, account_names
 from ..language.formatting import shown
 from .public_keys import data_of
-from .schema import Checker, unknown
+from .schema import Checker, Settings, unknown
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class PeopleList:
 
     checker: Checker
     key: str
-    entries: list[dict[str, Any]]
+    entries: Sequence[Mapping[str, Any]]
 
     def problem(self, i: int, key: str, what: str) -> None:
         """Report a problem with a key of an entry."""
@@ -100,7 +100,7 @@ def _check_homes(users: PeopleList) -> None:
             above = above.rpartition("/")[0]
 
 
-def policy_of_users(users: PeopleList, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
+def policy_of_users(users: PeopleList, policy: Mapping[str, Any]) -> list[Settings]:
     """The entries of the users in the policy for accounting."""
     accounts = account_names(policy)
     listed = policy.get("users")
@@ -124,7 +124,7 @@ def policy_of_users(users: PeopleList, policy: Mapping[str, Any]) -> list[dict[s
     return entries
 
 
-def _make_policy_entry(user: Mapping[str, Any]) -> dict[str, Any]:
+def _make_policy_entry(user: Mapping[str, Any]) -> Settings:
     """The entry of a user in the policy for accounting.
 
     A policy leaves limits that it does not name as they are. So those of a suspended user are named for others, too.

@@ -11,12 +11,12 @@ from typing import Any
 from ..accounting.policy import problems as policy_problems
 from ..accounting.reservations import ReservationError, check_name, differences
 from . import schema
-from .schema import Checker
+from .schema import Checker, Partition, Raw, Settings
 
 
 def check_accounting(
-    checker: Checker, found: dict[str, Any], partitions: list[dict[str, Any]], has_database: bool
-) -> dict[str, Any]:
+    checker: Checker, found: Mapping[str, Any], partitions: list[Partition], has_database: bool
+) -> Raw:
     """The policy for accounting."""
     policy = checker.check(schema.ACCOUNTING, "accounting", found)
     parameters = {str(partition.get("name")): partition.items() for partition in partitions}
@@ -43,8 +43,8 @@ def _check_reservation(checker: Checker, key: str, found: Any) -> None:
 
 
 def with_people(
-    checker: Checker, policy: dict[str, Any], users: list[dict[str, Any]], has_database: bool
-) -> dict[str, Any]:
+    checker: Checker, policy: Mapping[str, Any], users: list[Settings], has_database: bool
+) -> Mapping[str, Any]:
     """The policy for accounting with the users that follow from the people."""
     if users and not has_database:
         checker.problem("users", "found users with an account, which needs a database")

@@ -20,6 +20,7 @@ from ..language.formatting import shown
 from ..language.hostlist import expand, fold
 from .gpu_defaults import with_gpu_defaults
 from .machine_types import gres_kinds, gres_names, machine_of, required
+from .schema import Settings
 
 Result = TypeVar("Result")
 
@@ -45,7 +46,7 @@ PARTITION_KEYS = ("name", "nodes", "default")
 _REPEATED = {key.lower() for key in REPEATED}
 
 
-def _others(entry: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+def _others(entry: Mapping[str, Any], known: Iterable[str]) -> Settings:
     """The parameters of an entry that are spelled as Slurm spells them."""
     return {key: value for key, value in entry.items() if key not in known}
 
@@ -130,7 +131,7 @@ def machine_records(machine: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys([*lines, *(machine.get("gres_conf") or ())]))
 
 
-def _machine_parameters(machine: Mapping[str, Any]) -> dict[str, Any]:
+def _machine_parameters(machine: Mapping[str, Any]) -> Settings:
     """The parameters of a NodeName line that come from the machine type."""
     sockets, boards = int(required(machine, "sockets")), int(machine.get("boards") or 1)
     # With more than one board, Slurm reads Sockets as sockets per board.
@@ -237,7 +238,7 @@ def _resources(machine: Mapping[str, Any]) -> tuple[set[str], int, int, Any]:
     )
 
 
-def node_parameters(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def node_parameters(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]]) -> Settings:
     """The parameters of slurm.conf that follow from the nodes.
 
     `GresTypes`: the names of all generic resources. `DefMemPerCPU` (MiB): the most that lets a job have every CPU of
@@ -248,7 +249,7 @@ def node_parameters(nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, M
     for node, (names, cpus, memory, reserve) in _by_type(nodes, hardware, _resources):
         gres_types |= names
         memory_per_cpu.append((memory - int(node.get("MemSpecLimit", reserve) or 0)) // cpus)
-    parameters: dict[str, Any] = {"GresTypes": sorted(gres_types)} if gres_types else {}
+    parameters: Settings = {"GresTypes": sorted(gres_types)} if gres_types else {}
     return {**parameters, "DefMemPerCPU": min(memory_per_cpu)} if memory_per_cpu else parameters
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ..language.formatting import shown
 from .firewall_plans import networks
-from .schema import Checker, Kind, file_name, host, ip_version, mapping, sequence, text
+from .schema import Checker, Kind, file_name, host, ip_version, kind_of, mapping, sequence, text
 
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{,63}")
 _WEB_ADDRESS = re.compile(r"https?://[A-Za-z0-9\[][!-~]{,299}")
@@ -47,24 +47,26 @@ def users(value: Any) -> list[str]:
     return list(dict.fromkeys(value))
 
 
-REPORT = Kind(
-    own={
-        "host": {"type": host, "required": True},
-        "readers": {"type": networks},
-        "password_file": {"type": file_name},
-        "proxy": {"type": mapping},
-        "administrators": {"type": users},
-        "dashboards": {"type": web_address},
-    }
+class ReportKey(TypedDict, total=False):
+    """The value of the key; the variable has all of it, or is empty."""
+
+    host: Annotated[str, host, "required"]
+    readers: Annotated[list[str], networks]
+    password_file: Annotated[str, file_name]
+    proxy: Annotated[dict[str, str], mapping]
+    administrators: Annotated[list[str], users]
+    dashboards: Annotated[str, web_address]
+
+
+REPORT = kind_of(ReportKey)
+
+PROXY: Kind[dict[str, str]] = Kind(
+    own={"address": {"type": address, "required": True}, "header": {"type": header, "required": True}}
 )
 
-PROXY = Kind(own={"address": {"type": address, "required": True}, "header": {"type": header, "required": True}})
 
-
-def check(checker: Checker, found: Any) -> dict[str, Any]:
+def check(checker: Checker, found: Any) -> ReportKey:
     """The checked value of the key `report`, with all defaults; empty without the key."""
-    if found in (None, "", {}):
-        return {}
     problems = len(checker.problems)
     found = checker.host_or_mapping(REPORT, "report", found)
     if not found:
@@ -77,14 +79,8 @@ def check(checker: Checker, found: Any) -> dict[str, Any]:
         _check_together(checker, report, proxy)
     if len(checker.problems) > problems:
         return {}
-    return {
-        "host": report["host"],
-        "readers": report.get("readers", []),
-        "password_file": report.get("password_file", ""),
-        "proxy": proxy,
-        "administrators": report.get("administrators", []),
-        "dashboards": report.get("dashboards", ""),
-    }
+    defaults: ReportKey = {"readers": [], "password_file": "", "administrators": [], "dashboards": ""}
+    return {**defaults, **report, "proxy": proxy}
 
 
 def _check_together(checker: Checker, report: Mapping[str, Any], proxy: Mapping[str, Any]) -> None:

@@ -10,12 +10,12 @@ messages with the file, the key, the found value and the allowed values.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import ip_address
-from typing import Any
+from typing import Annotated, Any, Generic, TypedDict, TypeVar, cast, get_type_hints
 from urllib.parse import urlsplit
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -29,7 +29,7 @@ from ..gpu.devices import REFUSED_METHODS
 from ..language import spelling
 from ..language.formatting import AS_BOOLEAN, KEY, message, short, shown
 from ..language.hostlist import expand
-from .keys import KEYS, NEWEST_GENERATION, PLUGIN, PROFILES, Value
+from .keys import KEYS, NEWEST_GENERATION, ClusterKey, Value
 from .named_files import name_error
 
 AUTO = "auto"
@@ -125,13 +125,6 @@ def too_long(data: Any) -> Iterator[tuple[str, str]]:
             ]
 
 
-def plugin(value: Any) -> str:
-    """The name of the inventory plugin, which makes a file a cluster file."""
-    if value != PLUGIN:
-        raise ValueError(f"allowed: {PLUGIN}")
-    return text(value)
-
-
 def cluster_name(value: Any) -> str:
     """The name of a cluster. Slurm lowers it, so that upper case would have two spellings."""
     if not CLUSTER_NAME.fullmatch(text(value)):
@@ -222,11 +215,21 @@ def autodetect(value: Any) -> str:
     return str(value)
 
 
-def profile(value: Any) -> str:
-    """The name of a profile."""
-    if value not in PROFILES:
-        raise ValueError(f"allowed: {', '.join(PROFILES)}")
-    return str(value)
+def word(allowed: Sequence[str]) -> Callable[[Any], str]:
+    """The type of one word out of some."""
+
+    def typed(value: Any) -> str:
+        """The word."""
+        if value not in allowed:
+            raise ValueError(f"allowed: {', '.join(allowed)}")
+        return str(value)
+
+    return typed
+
+
+def texts(value: Any) -> list[str]:
+    """A list of texts."""
+    return [text(element) for element in sequence(value)]
 
 
 def generation(value: Any) -> int:
@@ -476,12 +479,27 @@ def or_automatic(typed: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return either
 
 
+Content = TypeVar("Content")
+"""The type of the checked content of a mapping, in which any key can be missing."""
+
+ArgumentSpec = dict[str, dict[str, Any]]
+
+Raw = dict[str, Any]
+"""A mapping whose values have rules of their own."""
+
+# Mappings with parameters of Slurm, which types cannot express.
+Settings = dict[str, Any]
+MachineType = dict[str, Any]
+NodeEntry = dict[str, Any]
+Partition = dict[str, Any]
+
+
 @dataclass(frozen=True)
-class Kind:
+class Kind(Generic[Content]):
     """The allowed content of a kind of mapping."""
 
-    own: dict[str, dict[str, Any]]
-    """The keys of the cluster file itself, as an argument spec."""
+    own: ArgumentSpec
+    """The keys of the cluster file itself."""
     slurm: frozenset[str] = frozenset()
     """Slurm's parameters that are also allowed."""
     slurm_file: str = ""
@@ -494,8 +512,8 @@ class Kind:
     """Slurm's parameters that follow from the hardware with the value AUTO."""
 
     @cached_property
-    def spec(self) -> dict[str, dict[str, Any]]:
-        """All of it as an argument spec."""
+    def spec(self) -> ArgumentSpec:
+        """All of it."""
         slurm = {
             key: {"type": parameter_lines(key) if key in parameters.LINES else parameter_of(self.table, key)}
             for key in sorted(self.slurm - set(self.derived))
@@ -526,22 +544,36 @@ class Kind:
         return " and ".join([*([", ".join(self.own)] if self.own else []), *slurm])
 
 
+def kind_of(content: type[Content]) -> Kind[Content]:
+    """The kind of mapping that a TypedDict describes. Each key has its type, its check, and perhaps "required"."""
+    hints = get_type_hints(content, include_extras=True)
+    checks = {name: hint.__metadata__ for name, hint in hints.items()}
+    return Kind(own={name: {"type": check, "required": bool(more)} for name, (check, *more) in checks.items()})
+
+
 _TYPES: Mapping[Value, Callable[[Any], Any]] = {
-    "plugin": plugin,
+    "text": text,
+    "number": up_to(2**31 - 1),
+    "flag": flag,
+    "texts": texts,
     "cluster_name": cluster_name,
+    "generation": generation,
     "host": host,
     "hostlist": hostlist,
-    "text": text,
-    "profile": profile,
-    "generation": generation,
     "mapping": mapping,
     "list": sequence,
     "any": anything,
 }
 
-CLUSTER = Kind(
+
+def type_of(key: ClusterKey) -> Callable[[Any], Any]:
+    """The type of a key of the cluster file."""
+    return word(key.choices) if key.value == "choice" else _TYPES[key.value]
+
+
+CLUSTER: Kind[Raw] = Kind(
     own={
-        **{key.name: {"type": _TYPES[key.value], "required": key.required} for key in KEYS},
+        **{key.name: {"type": type_of(key), "required": key.required} for key in KEYS},
         # Those of Ansible's fragment `constructed`; Ansible checks them further. A list of groups is one of people.
         "strict": {"type": flag},
         "compose": {"type": mapping},
@@ -552,11 +584,11 @@ CLUSTER = Kind(
     }
 )
 
-DETECTED_FILE = Kind(
+DETECTED_FILE: Kind[Raw] = Kind(
     own={"hardware": {"type": mapping}, "nodes": {"type": sequence}},
 )
 
-HARDWARE = Kind(
+HARDWARE: Kind[MachineType] = Kind(
     own={
         "sockets": {"type": number_of("Sockets"), "required": True},
         "cores_per_socket": {"type": number_of("CoresPerSocket"), "required": True},
@@ -586,21 +618,24 @@ HARDWARE = Kind(
     },
 )
 
-GRES = Kind(
-    own={
-        "name": {"type": name, "required": True},
-        "type": {"type": name},
-        "file": {"type": files},
-        "count": {"type": up_to(2**63 - 2)},  # a long, whose highest value is an error (gres.c)
-        "cores": {"type": cores},
-        "links": {"type": links},
-        "flags": {"type": gres_flags},
-        "autodetect": {"type": autodetect},
-        "mig": {"type": mig},
-    }
-)
 
-NODE = Kind(
+class GresEntry(TypedDict, total=False):
+    """A generic resource of a machine type."""
+
+    name: Annotated[str, name, "required"]
+    type: Annotated[str, name]
+    file: Annotated[str, files]
+    count: Annotated[int, up_to(2**63 - 2)]  # a long, whose highest value is an error (gres.c)
+    cores: Annotated[str, cores]
+    links: Annotated[str, links]
+    flags: Annotated[list[str], gres_flags]
+    autodetect: Annotated[str, autodetect]
+    mig: Annotated[dict[str, int], mig]
+
+
+GRES = kind_of(GresEntry)
+
+NODE: Kind[NodeEntry] = Kind(
     own={
         "hosts": {"type": hostlist, "required": True},
         "hardware": {"type": name, "required": True},
@@ -617,9 +652,9 @@ NODE = Kind(
     },
 )
 
-DETECTED_NODE = Kind(own={key: NODE.own[key] for key in ("hosts", "hardware")})
+DETECTED_NODE: Kind[NodeEntry] = Kind(own={key: NODE.own[key] for key in ("hosts", "hardware")})
 
-PARTITION = Kind(
+PARTITION: Kind[Partition] = Kind(
     own={
         "name": {"type": partition_name, "required": True},
         "nodes": {"type": partition_nodes, "required": True},
@@ -632,7 +667,7 @@ PARTITION = Kind(
     automatic=("DefCPUPerGPU", "DefMemPerGPU"),
 )
 
-SLURM_CONF = Kind(
+SLURM_CONF: Kind[Settings] = Kind(
     own={},
     slurm=parameters.SLURM_CONF,
     slurm_file="slurm.conf",
@@ -649,21 +684,28 @@ SLURM_CONF = Kind(
     },
 )
 
-PLUGSTACK = Kind(
-    own={
-        "plugin": {"type": text, "required": True},
-        "arguments": {"type": sequence},
-        "required": {"type": flag},
-    }
-)
 
-PACKAGES = Kind(
+class PlugstackEntry(TypedDict, total=False):
+    """A line of plugstack.conf."""
+
+    plugin: Annotated[str, text, "required"]
+    arguments: Annotated[list[Any], sequence]
+    required: Annotated[bool, flag]
+
+
+PLUGSTACK = kind_of(PlugstackEntry)
+
+PACKAGES: Kind[Raw] = Kind(
     own={"repository": {"type": repository}, "key": {"type": key_of_repository}, "files": {"type": sequence}}
 )
 
-REPOSITORY_KEY = Kind(own={"url": {"type": url, "required": True}, "sha256": {"type": sha256, "required": True}})
+REPOSITORY_KEY: Kind[dict[str, str]] = Kind(
+    own={"url": {"type": url, "required": True}, "sha256": {"type": sha256, "required": True}}
+)
 
-PACKAGE_FILE = Kind(own={"url": {"type": url}, "sha256": {"type": sha256}, "file": {"type": file_name}})
+PACKAGE_FILE: Kind[dict[str, str]] = Kind(
+    own={"url": {"type": url}, "sha256": {"type": sha256}, "file": {"type": file_name}}
+)
 
 OWN_FILES = {
     "cgroup.conf": "cgroup_conf",
@@ -674,7 +716,7 @@ OWN_FILES = {
 }
 """The files that the collection writes, with the keys and variables from which they follow."""
 
-ACCOUNTING = Kind(
+ACCOUNTING: Kind[Raw] = Kind(
     own={
         "limits": {"type": mapping},
         "qos": {"type": sequence},
@@ -685,7 +727,7 @@ ACCOUNTING = Kind(
     }
 )
 
-CGROUP_CONF = Kind(own={}, slurm=parameters.CGROUP_CONF, slurm_file="cgroup.conf", table="cgroup.conf")
+CGROUP_CONF: Kind[Settings] = Kind(own={}, slurm=parameters.CGROUP_CONF, slurm_file="cgroup.conf", table="cgroup.conf")
 
 VARIABLES = {
     **{key.name: key.variable.name if key.variable else key.group for key in KEYS if key.variable or key.group},
@@ -701,6 +743,18 @@ _INDEX = re.compile(r"\[[0-9]+\]")
 
 _TYPE_MESSAGE = re.compile(r"argument '(.*?)' is of type .*? and we were unable to convert to \w+: (.*)", re.DOTALL)
 """The validator's message for an ArgumentTypeError: the key, and the message of the type."""
+
+
+def choice(allowed: Sequence[str], what: str = "value") -> Callable[[Any], str]:
+    """The type of one value out of some; the nearest one is offered instead of another one."""
+
+    def typed(value: Any) -> str:
+        """The value."""
+        if value not in allowed:
+            raise ValueError(unknown(what, str(value), allowed, ", ".join(allowed)))
+        return str(value)
+
+    return typed
 
 
 def unknown(what: str, found: str, names: Iterable[str], allowed: str) -> str:
@@ -750,8 +804,10 @@ class Checker:
         """A key of the cluster file by the name that the user gave it: `nodes[1]`, or `slurm_nodes[1]`."""
         return _FIRST.sub(lambda match: self._names.get(match[0], match[0]), key, count=1)
 
-    def host_or_mapping(self, kind: Kind, key: str, found: Any) -> Mapping[str, Any]:
-        """The value of a key that is a host or a mapping with a host, as a mapping; empty if it is neither."""
+    def host_or_mapping(self, kind: Kind[Any], key: str, found: Any) -> Mapping[str, Any]:
+        """The value of a key that is a host or a mapping with a host, as a mapping; empty if it is neither, or none."""
+        if found in (None, ""):
+            return {}
         if isinstance(found, str):
             return {"host": found}
         if isinstance(found, Mapping):
@@ -759,24 +815,31 @@ class Checker:
         self.problem(key, f"found {shown(found)}, allowed: a host, or a mapping with {kind.allowed}")
         return {}
 
-    def check(self, kind: Kind, key: str, found: Any) -> dict[str, Any]:
+    def refuse_derived(self, key: str, names: Iterable[str], slurm_conf: Mapping[str, Any]) -> None:
+        """Refuse parameters of slurm.conf that follow from a key."""
+        given = {str(name).lower() for name, value in slurm_conf.items() if value is not None}
+        for name in names:
+            if name.lower() in given:
+                self.problem(f"slurm_conf.{name}", f"is derived from {self.key(key)}: remove one of them")
+
+    def check(self, kind: Kind[Content], key: str, found: Any) -> Content:
         """Check a mapping and return its valid part. Keys without a value are treated as missing."""
         if not isinstance(found, Mapping):
             self.problem(key, f"found {shown(found)}, allowed: a mapping with {kind.allowed}")
-            return {}
+            return cast("Content", {})
         given = {str(name): value for name, value in found.items() if value is not None}
         with suppress(KeyError, TypeError, ValueError):
             right = {name: kind.types[name](value) for name, value in given.items()}
             if kind.required <= right.keys():
-                return right
+                return cast("Content", right)
         # Something is wrong. The validator knows what, but it copies each value, of which there may be thousands.
         result = kind.validator.validate(given)
         wrong = {*result.unsupported_parameters}
         for name in sorted(wrong):
             self.problem(_join(key, name), self._unknown(kind, name))
         wrong |= self._report_errors(key, given, result.errors.errors)
-        valid: dict[str, Any] = result.validated_parameters
-        return {name: value for name, value in valid.items() if value is not None and name not in wrong}
+        valid = result.validated_parameters.items()
+        return cast("Content", {name: value for name, value in valid if value is not None and name not in wrong})
 
     def _report_errors(self, key: str, given: Mapping[str, Any], errors: Iterable[AnsibleValidationError]) -> set[str]:
         """Report the validator's errors in a mapping, without those of unknown keys; the keys with a wrong value."""
@@ -793,7 +856,7 @@ class Checker:
                 self.problem(key, error.msg)
         return wrong
 
-    def _unknown(self, kind: Kind, key: str) -> str:
+    def _unknown(self, kind: Kind[Any], key: str) -> str:
         """The message for a key that a kind does not have."""
         derived = {parameter.lower(): keys for parameter, keys in kind.derived.items()}
         if key.lower() in derived:

@@ -17,10 +17,10 @@ from ..formats.file_values import logrotate_path
 from ..language.formatting import shown
 from . import job_scripts, schema
 from .programs import sent_scripts
-from .schema import Checker, unknown
+from .schema import Checker, PlugstackEntry, Settings, unknown
 
 
-def check_settings(checker: Checker, kind: schema.Kind, key: str, found: dict[str, Any]) -> dict[str, Any]:
+def check_settings(checker: Checker, kind: schema.Kind[Settings], key: str, found: Settings) -> Settings:
     """Slurm's parameters as they were given. None is kept, since it removes a parameter that the collection sets."""
     checker.check(kind, key, found)
     for name in found:
@@ -75,7 +75,7 @@ def check_log_of_jobs(checker: Checker, slurm_conf: Mapping[str, Any]) -> None:
             checker.problem("slurm_conf.JobCompLoc", str(error))
 
 
-def check_files(checker: Checker, found: dict[str, Any], slurm_conf: Mapping[str, Any]) -> dict[str, str]:
+def check_files(checker: Checker, found: dict[str, str], slurm_conf: Mapping[str, Any]) -> dict[str, str]:
     """Files with slurm.conf: those that Slurm finds by their names, and a Prolog or Epilog without a path."""
     scripts = sent_scripts(slurm_conf)
     known = [*SITE_FILES, *scripts]
@@ -99,7 +99,7 @@ def check_files(checker: Checker, found: dict[str, Any], slurm_conf: Mapping[str
     return found
 
 
-def check_plugstack(checker: Checker, found: list[Any]) -> list[dict[str, Any]]:
+def check_plugstack(checker: Checker, found: list[Any]) -> list[PlugstackEntry]:
     """The SPANK plugins."""
     entries = [checker.check(schema.PLUGSTACK, f"plugstack[{i}]", entry) for i, entry in enumerate(found)]
     try:

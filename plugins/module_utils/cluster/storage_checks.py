@@ -13,7 +13,7 @@ from ..formats.directory_purposes import PURPOSES, Use, directory_error, within
 from ..language.formatting import short, shown
 from ..language.hostlist import expand, fold
 from .schema import Checker, unknown
-from .storage_key import HOST_GROUPS, NFS, PACKAGE, STORAGE, export_of, hosts_of, is_below, is_local
+from .storage_key import HOST_GROUPS, NFS, PACKAGE, STORAGE, StorageEntry, export_of, hosts_of, is_below, is_local
 
 _SECRET = re.compile(r"(?:pass|passwd|password|password2|secret)=")  # mount.cifs(8), mount.ceph(8)
 _BINDS = ("bind", "rbind")
@@ -26,7 +26,7 @@ def check(
     members: Mapping[str, Collection[str]],
     slurm_conf: Mapping[str, Any],
     uses: Sequence[Use] = (),
-) -> list[dict[str, Any]]:
+) -> list[StorageEntry]:
     """The checked entries of the key `storage`.
 
     members: the known hosts of each of HOST_GROUPS. uses: the directories that nothing else can have.
@@ -82,7 +82,7 @@ def _check_source(checker: Checker, key: str, entry: Mapping[str, Any]) -> None:
         checker.problem(f"{key}.source", f"found {shown(source)}, {error}")
 
 
-def _check_options(checker: Checker, key: str, entry: dict[str, Any]) -> None:
+def _check_options(checker: Checker, key: str, entry: StorageEntry) -> None:
     """Check options that lose data, or that contradict the purpose of a mount."""
     options = entry.get("options", [])
     soft = [option for option in options if option in ("soft", "softerr")]
@@ -101,7 +101,7 @@ def _check_options(checker: Checker, key: str, entry: dict[str, Any]) -> None:
             checker.problem(f"{key}.options", f"found 'ro' with {purpose}, where users write, allowed: no ro")
 
 
-def _check_hosts(checker: Checker, key: str, entry: dict[str, Any], known: Collection[str]) -> None:
+def _check_hosts(checker: Checker, key: str, entry: StorageEntry, known: Collection[str]) -> None:
     """Check that the hosts of an entry, and its server, are hosts of the cluster."""
     for name, hosts in (("hosts", expand(entry.get("hosts", "all"))), ("server", expand(entry.get("server", "")))):
         groups = HOST_GROUPS if name == "hosts" else ()
@@ -112,7 +112,7 @@ def _check_hosts(checker: Checker, key: str, entry: dict[str, Any], known: Colle
             checker.problem(f"{key}.{name}", f"found {shown(fold(strange))}, {what}")
 
 
-def _check_packages(checker: Checker, key: str, found: list[Any]) -> list[dict[str, Any]]:
+def _check_packages(checker: Checker, key: str, found: list[Any]) -> list[dict[str, str]]:
     """The checked packages, each a name, a URL with its checksum, or a file."""
     entries = [checker.check(PACKAGE, f"{key}[{i}]", value) for i, value in enumerate(found)]
     for i, (entry, value) in enumerate(zip(entries, found)):
@@ -125,7 +125,7 @@ def _check_packages(checker: Checker, key: str, found: list[Any]) -> list[dict[s
     return entries
 
 
-def _check_places(checker: Checker, entries: list[dict[str, Any]], members: Mapping[str, Collection[str]]) -> None:
+def _check_places(checker: Checker, entries: list[StorageEntry], members: Mapping[str, Collection[str]]) -> None:
     """Check that no host has two mounts on one path."""
     first: dict[str, list[tuple[int, set[str]]]] = {}
     for i, entry in enumerate(entries):
@@ -140,7 +140,7 @@ def _check_places(checker: Checker, entries: list[dict[str, Any]], members: Mapp
         first[entry.get("path", "")].append((i, hosts))
 
 
-def _check_scratch(checker: Checker, entries: list[dict[str, Any]], tmp_fs: Any) -> None:
+def _check_scratch(checker: Checker, entries: list[StorageEntry], tmp_fs: Any) -> None:
     """Check that scratch has one path: slurm.conf has one TmpFS for all nodes."""
     paths = list(dict.fromkeys(entry["path"] for entry in entries if entry.get("scratch") and "path" in entry))
     for path in paths[1:]:
@@ -151,7 +151,7 @@ def _check_scratch(checker: Checker, entries: list[dict[str, Any]], tmp_fs: Any)
 
 
 def _check_exports(
-    checker: Checker, entries: list[dict[str, Any]], members: Mapping[str, Collection[str]], state: Any
+    checker: Checker, entries: list[StorageEntry], members: Mapping[str, Collection[str]], state: Any
 ) -> None:
     """Check that only controllers mount StateSaveLocation, or what is in it, from a server of the cluster."""
     for i, entry in enumerate(entries):

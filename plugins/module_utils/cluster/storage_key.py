@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_address, ip_network
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ..formats.directory_purposes import LONGEST, directory_for
 from ..formats.package_names import package
@@ -23,7 +23,7 @@ from ..language.formatting import shown, without_passwords
 from ..language.hostlist import expand, fold
 from . import schema
 from .render import host_addresses
-from .schema import Kind, text
+from .schema import Kind, kind_of, text
 
 HOST_GROUPS = ("all", "login", "compute", "controllers")
 """Names for the hosts of a mount. They stand for groups of hosts, also where a host has such a name."""
@@ -135,22 +135,24 @@ def hosts(value: Any) -> str:
     return schema.any_text(value)
 
 
-STORAGE = Kind(
-    own={
-        "path": {"type": directory, "required": True},
-        "type": {"type": kind_of_mount, "required": True},
-        "source": {"type": source},
-        "server": {"type": schema.host},
-        "export": {"type": export},
-        "options": {"type": options},
-        "hosts": {"type": hosts},
-        "packages": {"type": schema.sequence},
-        "homes": {"type": schema.flag},
-        "scratch": {"type": schema.flag},
-    }
-)
+class StorageEntry(TypedDict, total=False):
+    """An entry of the key."""
 
-PACKAGE = Kind(own={"name": {"type": package}, **schema.PACKAGE_FILE.own})
+    path: Annotated[str, directory, "required"]
+    type: Annotated[str, kind_of_mount, "required"]
+    source: Annotated[str, source]
+    server: Annotated[str, schema.host]
+    export: Annotated[str, export]
+    options: Annotated[list[str], options]
+    hosts: Annotated[str, hosts]
+    packages: Annotated[list[dict[str, str]], schema.sequence]
+    homes: Annotated[bool, schema.flag]
+    scratch: Annotated[bool, schema.flag]
+
+
+STORAGE = kind_of(StorageEntry)
+
+PACKAGE: Kind[dict[str, str]] = Kind(own={"name": {"type": package}, **schema.PACKAGE_FILE.own})
 
 
 # -- where -----------------------------------------------------------------------------------------------------------
@@ -237,7 +239,7 @@ ExecStart=systemctl start --no-block %i.mount
 """
 
 
-def _mount(entry: Mapping[str, Any], host: str) -> dict[str, Any] | None:
+def _mount(entry: Mapping[str, Any], host: str) -> Plan | None:
     """A mount as the module slurm_storage takes it; None if the host needs none, since it has the directory itself."""
     path, kind, given = str(entry["path"]), str(entry["type"]), list(entry.get("options") or [])
     what = str(entry.get("source") or kind)
@@ -336,12 +338,12 @@ def _homes(
     storage: Sequence[Mapping[str, Any]],
     members: Mapping[str, Collection[str]],
     users: Iterable[Mapping[str, Any]],
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, list[Plan]]:
     """The homes that each host makes: once, on the server, or on each host whose own file system it is.
 
     On a server outside the cluster the first host of the mount makes them.
     """
-    homes: dict[str, list[dict[str, Any]]] = {}
+    homes: dict[str, list[Plan]] = {}
     for user in users:
         home = _home_of(user)
         entry = _storage_of(home, storage)
@@ -429,6 +431,9 @@ SHOWN = 5
 
 # -- what each host does ---------------------------------------------------------------------------------------------
 
+Plan = dict[str, Any]
+"""Options of a module that changes a host."""
+
 
 def storage_plans(
     storage: Sequence[Mapping[str, Any]],
@@ -456,7 +461,7 @@ def storage_plans(
                 raise ValueError(f"slurm_storage[{i}].path: found {entry['path']!r} twice on {host}")
             of_host.setdefault(host, []).append(i)
     numbers: dict[tuple[Any, ...], int] = {}
-    plans: list[dict[str, Any]] = []
+    plans: list[Plan] = []
     of = {}
     for host, entries in of_host.items():
         special = host if host in exported or host in homes else ""
@@ -473,8 +478,8 @@ def _plan(
     entries: Sequence[Mapping[str, Any]],
     host: str,
     exported: Mapping[str, Collection[str]],
-    homes: list[dict[str, Any]],
-) -> dict[str, Any]:
+    homes: list[Plan],
+) -> Plan:
     """What one host does. Mounts come before those that are below them, and bind mounts after what they show."""
     mounts = [mount for entry in entries if (mount := _mount(entry, host))]
     mounts.sort(key=lambda mount: (mount["type"] == "none", mount["path"]))
@@ -485,7 +490,7 @@ def _plan(
     if exported:
         packages.append({"name": SERVER})
         files |= {EXPORTS: _export_lines(exported), NFS_CONF_FILE: NFS_CONF}
-    plan: dict[str, Any] = {
+    plan: Plan = {
         "mounts": mounts,
         "packages": [json.loads(one) for one in dict.fromkeys(json.dumps(package) for package in packages)],
         "exports": sorted(exported),

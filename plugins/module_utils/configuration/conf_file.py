@@ -143,10 +143,7 @@ def _pairs(file: str, number: int, line: str) -> Pairs:
     return tuple(pairs)
 
 
-NAMED_LINES = {
-    "job_container.conf": ("nodename",),
-    "topology.conf": ("blockname", "ringname", "switchname"),
-}
+NAMED_LINES = {"job_container.conf": ("nodename",), "topology.conf": ("blockname", "ringname", "switchname")}
 """Files with lines of several parameters, by the first keys of these lines; the same key is in many of them."""
 
 KEY_VALUE = (
@@ -385,12 +382,7 @@ def value_in(text: str, file: str, key: str) -> str:
 
 def changes(old: Configuration, new: Configuration) -> list[ConfigurationChange]:
     """The differences of two configurations: parameters, nodes, partitions, generic resources."""
-    return [
-        *_settings(old, new),
-        *_nodes(old, new),
-        *_partitions(old, new),
-        *_gres(old, new),
-    ]
+    return [*_settings(old, new), *_nodes(old, new), *_partitions(old, new), *_gres(old, new)]
 
 
 def _settings(old: Configuration, new: Configuration) -> Iterator[ConfigurationChange]:

@@ -109,10 +109,4 @@ def check_srun_ports(cluster: ConfiguredCluster) -> Iterator[Finding]:
         yield Finding("slurm.conf", "SrunPortRange", what, IGNORED)
 
 
-RULES = (
-    check_resolved_addresses,
-    check_distinct_addresses,
-    check_controllers,
-    check_ports,
-    check_srun_ports,
-)
+RULES = (check_resolved_addresses, check_distinct_addresses, check_controllers, check_ports, check_srun_ports)

@@ -67,18 +67,10 @@ OTHER_NUMBER = (
 IS_ACTIVE = {0: True, 3: False, 4: False}
 """What the exit status of `systemctl is-active` means (systemctl(1)). With another one it had no answer."""
 
-DATABASE = {
-    "accountingstoragebackuphost",
-    "accountingstoragehost",
-    "accountingstorageport",
-    "accountingstoragetype",
-}
+DATABASE = {"accountingstoragebackuphost", "accountingstoragehost", "accountingstorageport", "accountingstoragetype"}
 """Parameters that lead to slurmdbd, in small letters."""
 
-FAILED = {
-    "prolog": ("Prolog error", "Prolog/Epilog failure"),
-    "epilog": ("Epilog error", "Prolog/Epilog failure"),
-}
+FAILED = {"prolog": ("Prolog error", "Prolog/Epilog failure"), "epilog": ("Epilog error", "Prolog/Epilog failure")}
 """The reasons with which slurmctld, as SlurmUser, drains the node of a program that has failed, by its parameter.
 
 Sources in src/slurmctld: validate_node_specs (node_mgr.c), job_epilog_complete (job_mgr.c), _notify_slurmctld_nodes

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..host.files import named_in_errors
 from ..host.mounts.mountinfo import mounts as all_mounts
-from ..host.timeout_call import TimeoutCallError, call_with_timeout
+from ..host.timeout_call import Answer, TimeoutCallError, call_with_timeout
 from ..language.errors import CollectionError
 from ..language.hostlist import fold
 
@@ -55,7 +55,7 @@ def _within(path: str, top: str) -> bool:
     return path == top or path.startswith(f"{top.rstrip('/')}/")
 
 
-def mount_of(mountinfo: str, number: int, root: int) -> dict[str, Any]:
+def mount_of(mountinfo: str, number: int, root: int) -> Answer:
     """The mount of a directory, as the module slurm_state_directory documents it.
 
     Args:
@@ -86,7 +86,7 @@ def _mount_number(descriptor: int) -> int:
         return int(dict(line.split(":") for line in file)["mnt_id"])
 
 
-def read_directory(path: str) -> dict[str, Any]:
+def read_directory(path: str) -> Answer:
     """The mount of a directory, and its inode and owner, which are None where it is not there: then it is the mount
     that it would be created on.
 
@@ -239,7 +239,7 @@ def _difference(written: Mapping[str, _Answer], seen: Mapping[str, _Answer]) -> 
 # -- as the user slurm -----------------------------------------------------------------------------------------------
 
 
-def as_user(user_id: int, work: Callable[[], dict[str, Any]], seconds: float = TIMEOUT) -> dict[str, Any]:
+def as_user(user_id: int, work: Callable[[], Answer], seconds: float = TIMEOUT) -> Answer:
     """The result of `work` in a process of its own, with the rights of a user, which need not exist yet.
 
     root has less of them than slurm where a server of NFS takes root for nobody (`root_squash` in exports(5)). `work`
@@ -249,13 +249,13 @@ def as_user(user_id: int, work: Callable[[], dict[str, Any]], seconds: float = T
         StateDirectoryError: it has failed, or has not ended after `seconds`.
     """
 
-    def work_of_user() -> dict[str, Any]:
+    def work_of_user() -> Answer:
         if os.geteuid() == 0:
             _become(user_id)
         return work()
 
     try:
-        result: dict[str, Any] = call_with_timeout(work_of_user, seconds, (OSError, StateDirectoryError))
+        result: Answer = call_with_timeout(work_of_user, seconds, (OSError, StateDirectoryError))
     except TimeoutCallError as error:
         raise StateDirectoryError(str(error)) from None
     return result

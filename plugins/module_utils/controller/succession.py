@@ -14,8 +14,8 @@ import pwd
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
+from ..host.timeout_call import Answer
 from .state_save_location import StateDirectoryError, as_user
 
 HEARTBEAT = "heartbeat"
@@ -96,7 +96,7 @@ def read_state_file(directory: str, name: str, user: str) -> bytes:
     """A small file of StateSaveLocation; empty if it cannot be read."""
     place = os.path.join(directory, name)
 
-    def read() -> dict[str, Any]:
+    def read() -> Answer:
         with open(place, "rb") as file:
             return {"content": file.read(64).hex()}
 
@@ -113,7 +113,7 @@ def write_state_file(directory: str, name: str, user: str, text: str) -> None:
     """
     place, content = os.path.join(directory, name), text.encode()
 
-    def write() -> dict[str, Any]:
+    def write() -> Answer:
         with suppress(FileNotFoundError):  # one that a killed run has left
             os.unlink(f"{place}.new")
         descriptor = os.open(f"{place}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -129,7 +129,7 @@ def write_state_file(directory: str, name: str, user: str, text: str) -> None:
     _run_as(user, write)
 
 
-def _run_as(user: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _run_as(user: str, work: Callable[[], Answer]) -> Answer:
     """The result of `work` with the rights of SlurmUser."""
     try:
         number = int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid

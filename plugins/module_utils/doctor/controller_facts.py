@@ -12,23 +12,22 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..client import scontrol, slurm_records
 from ..client.commands import output, run
 from ..configuration import conf_file
 from ..controller.sockets import connection_error
 from ..language.hostlist import expand
-from ..results.fact_records import ClusterRecord, NodeOptions
 from . import daemon_facts, slurmdbd_queue
 from .ended_reservations import find_held_jobs
-from .evidence import SlurmNode
+from .evidence import ClusterFacts, ServerAnswer, SlurmNode, complete
 from .runaway_jobs import find_runaway_jobs
 from .slurmd_question import ask_slurmds
 
 if TYPE_CHECKING:
-    from .results import ServerAnswer
+    from ...plugin_utils.results.fact_records import Empty, NodeOptions
 
 THREADS = 128
 CONNECT = 3
@@ -101,10 +100,11 @@ def find_uid(user: str) -> int | None:
 
 
 def read_node(record: scontrol.Record, conf: Settings) -> SlurmNode:
-    """A node from a record of `scontrol show node`."""
+    """A node from a record of `scontrol show node`, without what `find_sick_nodes` finds out."""
     reason = scontrol.reason_of(record)
     checked = "config_override" not in conf.get("slurmdparameters", "").lower()
-    return SlurmNode(
+    return complete(
+        SlurmNode,
         name=record["NodeName"],
         states=slurm_records.states(record.get("State", "UNKNOWN")),
         reason=reason.text,
@@ -115,6 +115,8 @@ def read_node(record: scontrol.Record, conf: Settings) -> SlurmNode:
         cpus=int(record.get("CPUTot") or 1) if checked else 1,
         real_memory=int(int(record.get("RealMemory") or 1) * memory_share(conf) / 100) if checked else 1,
         gpus=count_gpus(record.get("Gres", "")),
+        **dict.fromkeys(("addresses", "device_files", "jobs", "log"), ()),
+        **dict.fromkeys(("closed", "unanswered"), ""),
     )
 
 
@@ -233,10 +235,13 @@ SQUEUE += ["--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,
 # -- all facts -------------------------------------------------------------------------------------------------------
 
 
-def gather(of_nodes: bool) -> ServerAnswer:
+def gather(of_nodes: bool, keys: Mapping[str, str], max_key_age: int) -> ServerAnswer:
     """The facts about this host.
 
-    of_nodes: whether it may be the serving controller, which then also names the nodes that are not well.
+    Args:
+        of_nodes: whether it may be the serving controller, which then also names the nodes that are not well.
+        keys: its files with secrets, by name.
+        max_key_age: the days after which they are old; 0 is no limit.
     """
     ping = run(["scontrol", "ping"], seconds=30) if of_nodes else None
     controllers = scontrol.controllers(ping.output) if ping else {}
@@ -256,44 +261,46 @@ def gather(of_nodes: bool) -> ServerAnswer:
             "munge": "",
         }
     )
-    full = daemon_facts.find_full(_list_directories(conf, slurmdbd))
-    cluster: ClusterRecord = {
-        "answers": bool(serving) and serving in own,
-        "serving": serving,
-        "controllers": controllers,
-        "version": re.sub(r"^slurm\S* ", "", run(["scontrol", "--version"]).output.strip()),
-        "slurm_user": re.sub(r"\(.*", "", conf["slurmuser"]),
-        "slurm_uid": find_uid(re.sub(r"\(.*", "", conf["slurmuser"])),
-        "slurm_conf": checksum(written),
-        "cgroup_plugin": conf.get("cgroupplugin", ""),
-        "proctrack": conf.get("proctracktype", "proctrack/cgroup"),
-        "return_to_service": conf.get("returntoservice", "0"),
-        "slurmdbd_error": _check_slurmdbd(conf) if serving else "",
-        "messages_waiting": 0,
-        "messages_limit": slurmdbd_queue.read_limit(conf),
-        "messages_discarded": "",
-        "full_queue_ends_slurmctld": slurmdbd_queue.ends_slurmctld(conf),
-        "runaway_jobs": [],
-        "ended_reservations": {},
-    }
-    answer: ServerAnswer = {
-        "daemons": daemons,
-        "full": full,
-        "cluster": cluster,
-        "nodes": [],
-        "node_options": {},
-    }
-    if cluster["answers"]:
-        log_file = conf.get("slurmctldlogfile", "")
-        log = daemon_facts.read_tail(log_file) if log_file else daemon_facts.read_journal("slurmctld")
-        cluster["ended_reservations"] = find_held_jobs()
-        if _has_slurmdbd(conf):
-            waiting = slurmdbd_queue.count_waiting()
-            cluster["messages_waiting"] = waiting or 0
-            cluster["messages_discarded"] = slurmdbd_queue.find_discarded(log)
-            cluster["runaway_jobs"] = [] if cluster["slurmdbd_error"] else find_runaway_jobs(waiting)
-        answer["nodes"], answer["node_options"] = _read_nodes(path, conf, [*controllers], log)
-    return answer
+    log_file = conf.get("slurmctldlogfile", "")
+    serves = bool(serving) and serving in own
+    log = "" if not serves else daemon_facts.read_tail(log_file) if log_file else daemon_facts.read_journal("slurmctld")
+    accounted = serves and _has_slurmdbd(conf)
+    waiting = slurmdbd_queue.count_waiting() if accounted else None
+    slurmdbd_error = _check_slurmdbd(conf) if serving else ""
+    user = re.sub(r"\(.*", "", conf["slurmuser"])
+    cluster = complete(
+        ClusterFacts,
+        answers=serves,
+        serving=serving,
+        controllers=controllers,
+        version=re.sub(r"^slurm\S* ", "", run(["scontrol", "--version"]).output.strip()),
+        slurm_user=user,
+        slurm_uid=find_uid(user),
+        slurm_conf=checksum(written),
+        cgroup_plugin=conf.get("cgroupplugin", ""),
+        proctrack=conf.get("proctracktype", "proctrack/cgroup"),
+        return_to_service=conf.get("returntoservice", "0"),
+        slurmdbd_error=slurmdbd_error,
+        messages_waiting=waiting or 0,
+        messages_limit=slurmdbd_queue.read_limit(conf),
+        messages_discarded=slurmdbd_queue.find_discarded(log) if accounted else "",
+        full_queue_ends_slurmctld=slurmdbd_queue.ends_slurmctld(conf),
+        runaway_jobs=find_runaway_jobs(waiting) if accounted and not slurmdbd_error else (),
+        ended_reservations=find_held_jobs() if serves else {},
+    )
+    nodes: list[SlurmNode] = []
+    options: NodeOptions | Empty = {}
+    if serves:
+        nodes, options = _read_nodes(path, conf, [*controllers], log)
+    return complete(
+        ServerAnswer,
+        daemons=daemons,
+        full=daemon_facts.find_full(_list_directories(conf, slurmdbd)),
+        old_keys=daemon_facts.find_old(keys, max_key_age),
+        cluster=cluster,
+        nodes=nodes,
+        node_options=options,
+    )
 
 
 def _list_directories(conf: Settings, slurmdbd: Settings) -> list[str]:
@@ -335,7 +342,7 @@ def _read_nodes(path: str, conf: Settings, controllers: Sequence[str], log: str)
         # Of a user who can do nothing in Slurm: root's would be a way in while it is valid.
         "credential": _encode_credential() if sick else "",
     }
-    return cast("list[SlurmNode]", [asdict(each) for each in sick]), options  # as JSON
+    return sick, options
 
 
 def _encode_credential() -> str:

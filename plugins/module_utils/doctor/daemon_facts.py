@@ -10,11 +10,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from ..client.commands import run
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
 from ..language.formatting import short, visible
-from ..results.fact_records import DaemonRecord
+from .evidence import DaemonState, complete
 
 LINES = 12
 """Lines of a log that are kept."""
@@ -41,25 +42,26 @@ ATTEMPT = re.compile(r"(?:: No error)?, attempt number -?\d+$")
 PROPERTIES = "--property=Id,LoadState,ActiveState,UnitFileState,Result,ActiveExitTimestampMonotonic"
 
 
-def read_units(shown: str, now: float) -> dict[str, DaemonRecord]:
+def read_units(shown: str, now: float) -> dict[str, DaemonState]:
     """The units in the output of `systemctl show`, by their names without suffix, without those that are missing.
 
     now: the monotonic clock of the host.
     """
-    found: dict[str, DaemonRecord] = {}
+    found: dict[str, DaemonState] = {}
     for block in shown.strip().split("\n\n"):
         unit = dict(line.partition("=")[::2] for line in block.split("\n"))
         if unit.get("LoadState", "not-found") != "not-found":
             stopped = int(unit.get("ActiveExitTimestampMonotonic") or 0) / 1e6
             active = unit.get("ActiveState", "")
-            found[unit["Id"].removesuffix(".service")] = {
-                "active": active,
-                "enabled": unit.get("UnitFileState", "").startswith(("enabled", "static", "alias", "generated")),
-                "result": unit.get("Result", ""),
-                "down_seconds": max(now - stopped, 0.0) if stopped and active != "active" else 0.0,
-                "masked": unit["LoadState"] == "masked",
-                "log": [],
-            }
+            found[unit["Id"].removesuffix(".service")] = complete(
+                DaemonState,
+                active=active,
+                enabled=unit.get("UnitFileState", "").startswith(("enabled", "static", "alias", "generated")),
+                result=unit.get("Result", ""),
+                down_seconds=max(now - stopped, 0.0) if stopped and active != "active" else 0.0,
+                masked=unit["LoadState"] == "masked",
+                log=(),
+            )
     return found
 
 
@@ -98,7 +100,7 @@ def read_journal(unit: str) -> str:
     return run(command, seconds=SECONDS).output
 
 
-def read_daemons(logs: Mapping[str, str]) -> dict[str, DaemonRecord]:
+def read_daemons(logs: Mapping[str, str]) -> dict[str, DaemonState]:
     """The daemons of a host, by the names of their units; what the host does not have is left out.
 
     logs: the file of each daemon's log; empty if it has none.
@@ -107,10 +109,11 @@ def read_daemons(logs: Mapping[str, str]) -> dict[str, DaemonRecord]:
     found = read_units(shown.output, time.monotonic())
     for unit, daemon in found.items():
         path = logs.get(unit, "")
-        daemon["log"] = find_errors(read_tail(path)) if path else []
-        if daemon["active"] != "active":
+        log = find_errors(read_tail(path)) if path else []
+        if daemon.active != "active":
             # A daemon that ends early has not opened its log yet.
-            daemon["log"] = [*daemon["log"], *find_errors(read_journal(unit))][-LINES:]
+            log = [*log, *find_errors(read_journal(unit))][-LINES:]
+        found[unit] = replace(daemon, log=log)
     return found
 
 

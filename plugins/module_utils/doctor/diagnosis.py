@@ -151,7 +151,7 @@ def diagnosis(
     known = {*inventory}
     nodes = [typed(SlurmNode, node) for node in answer["nodes"] if node["name"] in hosts or node["name"] not in known]
     duties = _list_duties(controllers, database)
-    cluster = typed(ClusterEvidence, answer["cluster"])
+    cluster = typed(ClusterEvidence, {**answer["cluster"], "clock_offset": answer.get("clock_offset", 0)})
     findings = diagnose(cluster, nodes, {name: _read_host(result) for name, result in hosts.items()}, facts, duties)
     return {
         "ok": not findings,

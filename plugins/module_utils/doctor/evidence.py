@@ -3,17 +3,42 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What doctor knows about a cluster: nodes as Slurm shows them, and facts about their hosts and the servers.
 
-The defaults are those of a healthy node on a healthy host.
+These records are the answers of the modules, the bounds by which the control host checks them, and what the causes
+test. The defaults are those of a healthy node on a healthy host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 from ..client import drains
-from ..results.fact_records import MANY, Cpus, Gpus, HostName, Line, Mib, Most, Pattern, Port, Text
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from ...plugin_utils.results.fact_records import (
+        MANY,
+        MOST_HOSTS,
+        ChecksumOrEmpty,
+        Cpus,
+        Empty,
+        FewLines,
+        Gpus,
+        HostName,
+        JobNumbers,
+        Line,
+        Mib,
+        Most,
+        NodeOptions,
+        Number32,
+        Pattern,
+        Port,
+        Seconds,
+        Text,
+        Word,
+    )
 
 NOT_IN_INVENTORY = "the inventory has no such host"
 """Why there are no facts about a host that the inventory does not have."""
@@ -29,6 +54,8 @@ SICK = SILENT | {"DOWN", "DRAIN", "FAIL", "FAILING", "INVAL", "INVALID_REG", "ER
 
 KILLED = ("signal", "oom-kill")
 """systemd's results of a daemon that something else has ended."""
+
+Of = TypeVar("Of", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -91,15 +118,15 @@ class SlurmNode:
 class DaemonState:
     """A unit of systemd, and the last lines of its daemon's log."""
 
-    active: str = "active"
+    active: Annotated[str, Pattern("[a-z]*")] = "active"
     """systemd's ActiveState; empty if the host has no such unit."""
     enabled: bool = True
     """Whether it starts at boot."""
-    result: str = "success"
+    result: Annotated[str, Pattern("[a-z-]*")] = "success"
     """Why it has ended, as systemd names it, such as oom-kill."""
-    log: tuple[str, ...] = ()
+    log: FewLines = ()
     """Its last errors, the newest one last."""
-    down_seconds: float = 0
+    down_seconds: Seconds = 0
     """For how long it has not run; 0 if it runs, or if nobody knows."""
     masked: bool = False
     """Whether systemd refuses to start it, and so nobody can before it is unmasked."""
@@ -120,118 +147,148 @@ class DaemonState:
 
 
 @dataclass(frozen=True)
-class HostEvidence:
-    """Facts about a node's host."""
+class NodeFacts:
+    """The answer of the module slurm_doctor_node_info: facts about a node's host."""
 
-    unreached: str = ""
-    """Why it could not be examined: the message of ssh or Ansible. Then nothing else is known."""
-    version: str = ""
+    version: Line = ""
     """The version of its slurmd."""
     slurmd: DaemonState = DaemonState()
     munge: DaemonState = DaemonState()
-    munge_error: str = ""
+    munge_error: Line = ""
     """Why its munged does not take a credential of the controller."""
-    clock_offset: float = 0
-    """Seconds by which its clock is ahead of the control host's, at least."""
-    slurm_uid: int | None = None
+    slurm_uid: Number32 | None = None
     """The id of SlurmUser; None if there is no such user."""
-    slurm_conf: str = ""
+    slurm_conf: ChecksumOrEmpty = ""
     """Checksum of the slurm.conf that slurmd reads; empty if it has none."""
-    cpus: int = 1 << 20
-    memory: int = 1 << 40
+    cpus: Cpus = 1 << 20
+    memory: Mib = 1 << 40
     """MiB."""
-    full: tuple[str, ...] = ()
+    full: FewLines = ()
     """Directories in which nothing can be written, with the reason."""
-    unmounted: tuple[str, ...] = ()
+    unmounted: Sequence[Line] = ()
     """Mount points of its fstab and of its units on which nothing is mounted."""
-    hanging: tuple[str, ...] = ()
+    hanging: Sequence[Line] = ()
     """Mount points that do not answer."""
-    missing_files: tuple[str, ...] = ()
+    missing_files: Sequence[Line] = ()
     """Device files of gres.conf that are not there."""
-    nvidia_error: str = ""
+    nvidia_error: Line = ""
     """The error of nvidia-smi."""
-    nvidia_gpus: int | None = None
+    nvidia_gpus: Gpus | None = None
     """GPUs that nvidia-smi lists; None if it is not installed."""
-    xids: tuple[str, ...] = ()
+    xids: FewLines = ()
     """Errors of NVIDIA's driver in the kernel's messages."""
-    cgroup: str = ""
+    cgroup: Annotated[str, Pattern("v1|v2")] = ""
     """The version of cgroups that the host has: v1 or v2."""
     listens: bool = True
     """Whether a process listens on slurmd's port."""
-    addresses: tuple[str, ...] = ()
+    addresses: Sequence[Annotated[str, Pattern("[0-9a-f.:]+", 64)]] = ()
     """Its own IP addresses."""
-    unresolved: tuple[str, ...] = ()
+    unresolved: Sequence[Line] = ()
     """Controllers whose names it cannot resolve."""
-    closed: Mapping[str, str] = field(default_factory=dict)
+    closed: Mapping[Line, Line] = field(default_factory=dict)
     """Why slurmctld's port takes no connection from this host, by controller."""
-    left: tuple[str, ...] = ()
+    left: Sequence[Line] = ()
     """Processes of jobs that no longer run here."""
-    booted: str = ""
+    booted: Line = ""
     """When it has booted."""
 
 
 @dataclass(frozen=True)
-class ServerEvidence:
-    """A controller or the database host."""
+class HostEvidence(NodeFacts):
+    """What is known about a node's host."""
 
     unreached: str = ""
-    daemons: Mapping[str, DaemonState] = field(default_factory=dict)
-    """The units that the host has, by name."""
+    """Why it could not be examined: the message of ssh or Ansible. Then nothing else is known."""
     clock_offset: float = 0
-    full: tuple[str, ...] = ()
-    old_keys: Mapping[str, int] = field(default_factory=dict)
+    """Seconds by which its clock is ahead of the control host's, at least."""
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """Facts about a controller or the database host."""
+
+    daemons: Annotated[Mapping[Word, DaemonState], Most(16)] = field(default_factory=dict)
+    """The units that the host has, by name."""
+    full: FewLines = ()
+    old_keys: Annotated[Mapping[Word, Number32], Most(16)] = field(default_factory=dict)
     """Its secrets that are older than the site allows, with their days."""
 
 
 @dataclass(frozen=True)
-class ClusterEvidence:
-    """The answers of the serving controller."""
+class ServerEvidence(ServerFacts):
+    """What is known about a controller or the database host."""
 
-    answers: bool = True
-    """Whether there is one. Without it nothing else is known."""
-    serving: str = ""
-    controllers: Mapping[str, bool] = field(default_factory=dict)
-    """Whether each slurmctld answers a ping, the primary one first."""
-    version: str = ""
-    slurm_user: str = "slurm"
-    slurm_uid: int | None = None
-    slurm_conf: str = ""
-    cgroup_plugin: str = ""
-    """CgroupPlugin, such as cgroup/v1; empty or autodetect if slurmd chooses."""
-    proctrack: str = ""
-    return_to_service: str = ""
-    slurmdbd_error: str = ""
-    """Why slurmdbd does not answer; empty if it does, or if the cluster has none."""
-    messages_waiting: int = 0
-    """The messages for slurmdbd that wait in slurmctld."""
-    messages_limit: int = 0
-    """How many may wait (MaxDBDMsgs); 0 if it is not known."""
-    messages_discarded: str = ""
-    """The last line of slurmctld's log about messages that it has discarded."""
-    full_queue_ends_slurmctld: bool = False
-    """Whether slurmctld ends at the limit instead of discarding messages."""
-    runaway_jobs: tuple[str, ...] = ()
-    """The numbers of jobs without an end in the database that slurmctld does not know."""
-    ended_reservations: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The numbers of jobs that are held, by the reservation for which they waited until its end."""
+    unreached: str = ""
     clock_offset: float = 0
 
 
-Of = TypeVar("Of", SlurmNode, HostEvidence, ServerEvidence, ClusterEvidence, DaemonState)
+@dataclass(frozen=True)
+class ClusterFacts:
+    """What a controller says about the cluster."""
+
+    answers: bool = True
+    """Whether the host serves, and answers. Without it nothing else is known."""
+    serving: Line = ""
+    controllers: Annotated[Mapping[Line, bool], Most(64)] = field(default_factory=dict)
+    """Whether each slurmctld answers a ping, the primary one first."""
+    version: Line = ""
+    slurm_user: Line = "slurm"
+    slurm_uid: Number32 | None = None
+    slurm_conf: ChecksumOrEmpty = ""
+    cgroup_plugin: Line = ""
+    """CgroupPlugin, such as cgroup/v1; empty or autodetect if slurmd chooses."""
+    proctrack: Line = ""
+    return_to_service: Line = ""
+    slurmdbd_error: Text = ""
+    """Why slurmdbd does not answer; empty if it does, or if the cluster has none."""
+    messages_waiting: Number32 = 0
+    """The messages for slurmdbd that wait in slurmctld."""
+    messages_limit: Number32 = 0
+    """How many may wait (MaxDBDMsgs); 0 if it is not known."""
+    messages_discarded: Line = ""
+    """The last line of slurmctld's log about messages that it has discarded."""
+    full_queue_ends_slurmctld: bool = False
+    """Whether slurmctld ends at the limit instead of discarding messages."""
+    runaway_jobs: JobNumbers = ()
+    """The numbers of jobs without an end in the database that slurmctld does not know."""
+    ended_reservations: Annotated[Mapping[Line, JobNumbers], Most(MANY)] = field(default_factory=dict)
+    """The numbers of jobs that are held, by the reservation for which they waited until its end."""
+
+
+@dataclass(frozen=True)
+class ClusterEvidence(ClusterFacts):
+    """What is known about the cluster."""
+
+    clock_offset: float = 0
+    """Seconds by which the controller's clock is ahead of the control host's, at least."""
+
+
+@dataclass(frozen=True)
+class ServerAnswer(ServerFacts):
+    """The answer of the module slurm_doctor_info. Names of nodes become hosts of the play."""
+
+    cluster: ClusterFacts = ClusterFacts()
+    nodes: Annotated[Sequence[SlurmNode], Most(MOST_HOSTS)] = ()
+    node_options: NodeOptions | Empty = field(default_factory=lambda: cast("Empty", {}))
+
+
+def complete(kind: type[Of], **facts: Any) -> Of:
+    """The answer of a host to all questions of a kind. Raises TypeError: a fact is missing, or is not of this kind."""
+    if missing := {each.name for each in fields(kind)} - facts.keys():
+        raise TypeError(f"{kind.__name__} has facts that nobody has asked for: {', '.join(sorted(missing))}")
+    return kind(**facts)
 
 
 def typed(kind: type[Of], answer: Mapping[str, Any]) -> Of:
     """Evidence of a kind, from the result of a module whose form has been checked; other keys are left out."""
-    values = {}
-    for each in fields(kind):
-        if each.name in answer:
-            values[each.name] = _value(each.name, answer[each.name])
-    return kind(**values)
+    given = [each for each in fields(kind) if each.name in answer]
+    return kind(**{each.name: _value(str(each.type), answer[each.name]) for each in given})
 
 
-def _value(name: str, value: Any) -> Any:
-    if name in ("slurmd", "munge"):
+def _value(kind: str, value: Any) -> Any:
+    """The value of a field; kind: its type as it is written."""
+    if kind == "DaemonState":
         return typed(DaemonState, value)
-    if name == "daemons":
+    if "DaemonState" in kind:
         return {unit: typed(DaemonState, state) for unit, state in value.items()}
     return tuple(value) if isinstance(value, list) else value

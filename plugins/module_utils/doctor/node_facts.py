@@ -22,9 +22,9 @@ from ..hardware.topology import read_memory
 from ..host.job_processes import jobs_of_processes, processes
 from ..host.mounts.mountinfo import Mount, mounted
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
-from ..results.fact_records import DaemonRecord, NodeFacts
 from . import daemon_facts
 from .controller_facts import checksum, find_uid, read_text
+from .evidence import DaemonState, NodeFacts, complete
 
 CONNECT = 3
 """Seconds for a connection to slurmctld."""
@@ -62,46 +62,40 @@ def gather(asked: HostQuestions) -> NodeFacts:
     names = {"%n": asked.node, "%h": socket.gethostname().partition(".")[0]}
     spool, log = substitute(asked.spool_dir, names), substitute(asked.log_file, names)
     daemons = daemon_facts.read_daemons({"slurmd": log, "munge": ""})
-    absent: DaemonRecord = {
-        "active": "",
-        "enabled": False,
-        "result": "",
-        "down_seconds": 0.0,
-        "masked": False,
-        "log": [],
-    }
+    absent = DaemonState(active="", enabled=False, result="")
     points = mounted()
     smi = run([*NVIDIA.list_command], seconds=20) if asked.gpus else None
     error, count = read_nvidia_smi(smi.status, f"{smi.output}\n{smi.errors}") if smi else ("", None)
     unresolved = [name for name in asked.controllers if not _resolves(name)]
-    return {
-        "version": re.sub(r"^slurm\S* ", "", run(["slurmd", "-V"], seconds=10).output.strip()),
-        "slurmd": daemons.get("slurmd", absent),
-        "munge": daemons.get("munge", absent),
-        "munge_error": _check_credential(asked.credential) if asked.credential else "",
-        "slurm_uid": find_uid(asked.slurm_user),
-        "slurm_conf": checksum(read_text(_find_conf(spool))),
-        "cpus": _count_cpus(),
-        "memory": read_memory(Tree()) or 0,
-        "full": daemon_facts.find_full(dict.fromkeys([spool, os.path.dirname(log), asked.tmp_fs, "/var/log"])),
-        "unmounted": find_unmounted(points, read_text("/etc/fstab"), _read_mount_units()),
-        "hanging": _find_hanging(points),
-        "missing_files": [path for path in asked.device_files if not os.path.exists(path)],
-        "nvidia_error": error,
-        "nvidia_gpus": count,
-        "xids": find_xids(run(["dmesg"], seconds=10).output) if asked.gpus else [],
-        "cgroup": "v2" if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else "v1",
-        "listens": bool(sockets(asked.port)),
-        "addresses": read_addresses(read_text("/proc/net/fib_trie"), read_text("/proc/net/if_inet6")),
-        "unresolved": unresolved,
-        "closed": {
+    return complete(
+        NodeFacts,
+        version=re.sub(r"^slurm\S* ", "", run(["slurmd", "-V"], seconds=10).output.strip()),
+        slurmd=daemons.get("slurmd", absent),
+        munge=daemons.get("munge", absent),
+        munge_error=_check_credential(asked.credential) if asked.credential else "",
+        slurm_uid=find_uid(asked.slurm_user),
+        slurm_conf=checksum(read_text(_find_conf(spool))),
+        cpus=_count_cpus(),
+        memory=read_memory(Tree()) or 0,
+        full=daemon_facts.find_full(dict.fromkeys([spool, os.path.dirname(log), asked.tmp_fs, "/var/log"])),
+        unmounted=find_unmounted(points, read_text("/etc/fstab"), _read_mount_units()),
+        hanging=_find_hanging(points),
+        missing_files=[path for path in asked.device_files if not os.path.exists(path)],
+        nvidia_error=error,
+        nvidia_gpus=count,
+        xids=find_xids(run(["dmesg"], seconds=10).output) if asked.gpus else [],
+        cgroup="v2" if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else "v1",
+        listens=bool(sockets(asked.port)),
+        addresses=read_addresses(read_text("/proc/net/fib_trie"), read_text("/proc/net/if_inet6")),
+        unresolved=unresolved,
+        closed={
             name: why
             for name in asked.controllers
             if name not in unresolved and (why := connection_error(name, asked.controller_port, CONNECT))
         },
-        "left": find_left(asked.jobs),
-        "booted": _read_boot_time(read_text("/proc/stat")),
-    }
+        left=find_left(asked.jobs),
+        booted=_read_boot_time(read_text("/proc/stat")),
+    )
 
 
 def substitute(path: str, names: Mapping[str, str]) -> str:

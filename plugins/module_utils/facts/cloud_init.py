@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from ..hardware.sysfs import Tree
-from ..results.fact_records import CloudInit
+
+if TYPE_CHECKING:
+    from ...plugin_utils.results.fact_records import CloudInit
 
 OFF = "/etc/cloud/cloud-init.disabled"
 """With this file cloud-init does not run, nor with `cloud-init=disabled` on the kernel's command line."""

@@ -14,12 +14,15 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..configuration.conf_file import ConfigurationError, lines
 from ..hardware.sysfs import Tree
 from ..host.applied_state import Unit
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
-from ..results.fact_records import Clusters
+
+if TYPE_CHECKING:
+    from ...plugin_utils.results.fact_records import Clusters
 
 DAEMONS = ("slurmctld", "slurmd", "slurmdbd", "sackd")
 FETCHING = ("slurmd", "sackd")

@@ -9,7 +9,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -19,23 +19,32 @@ from ..hardware.cpu_files import TopologyError
 from ..hardware.numa_nodes import read_cpuless_memory
 from ..hardware.sysfs import Tree
 from ..hardware.topology import Topology, differences, parse_node_line, read_memory, read_topology
+from ..host.options import option, several
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
 from ..language.errors import CollectionError
 from ..language.hostlist import expand
-from ..results.fact_records import HardwareFact
 
 if TYPE_CHECKING:
-    from ..results.module_results import HardwareDifference
+    from ...plugin_utils.results.fact_records import HardwareFact
+    from ...plugin_utils.results.module_results import HardwareDifference
 
 TIMEOUT = 20
 """Seconds for the size of a file system, whose server may not answer."""
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "slurmd_parameters": {"type": "list", "elements": "str", "default": []},
-    "device_files": {"type": "list", "elements": "str", "default": []},
-    "tmp_fs": {"type": "path", "default": "/tmp"},
+OPTIONS = {
+    "slurmd_parameters": several(
+        "The cluster's C(SlurmdParameters). V(l3cache_as_socket), V(numa_node_as_socket) and V(allow_ecores) change "
+        "what slurmd counts as a socket or a core, and this module counts in the same way; other values have no "
+        "effect here. If both V(l3cache_as_socket) and V(numa_node_as_socket) are set, slurmd uses the caches. Slurm "
+        "22.05 does not know V(allow_ecores) and always counts all cores."
+    ),
+    "device_files": several(
+        "Device files to check for, such as those of generic resources. Each element is a hostlist in Slurm's "
+        "notation, which can contain commas, so give a list."
+    ),
+    "tmp_fs": option("The file system that Slurm's C(TmpFS) names.", "path", default="/tmp"),
 }
-"""Options of a module that measures (doc fragment `hardware`)."""
+"""Options of a module that measures."""
 
 
 class MeasurementError(CollectionError):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..client.commands import NO_ANSWER, NOT_STARTED, Answer, run
 from ..client.scontrol import serving
@@ -32,8 +32,10 @@ from ..host.script_checks import ScriptError, check_script, content_of, why_not
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
 from ..people.directory import absent_users, ids_of, lowered
 from ..people.state import read_applied_plan
-from ..results.fact_records import DirectoryFaults, DirectoryUsers, HostFact, SlurmPackage
 from . import apparmor, cloud_init, clusters, last_backup, state_version, ufw
+
+if TYPE_CHECKING:
+    from ...plugin_utils.results.fact_records import DirectoryFaults, DirectoryUsers, HostFact, SlurmPackage
 
 DAEMONS = ("/usr/sbin/slurmctld", "/usr/sbin/slurmd")
 """The daemons that tell their version without a configuration; they have these paths in all packages of Slurm."""
@@ -157,63 +159,38 @@ def _other_addresses(path: str, whole: bytes, marker: str, own_name: str) -> dic
 
 @dataclass(frozen=True)
 class Questions:
-    """The optional facts to collect about a host."""
+    """Options of the module slurm_host_facts."""
 
     packages: Sequence[str] = ()
-    """Names of packages: which are installed."""
     slurm_package: str = ""
-    """The package whose version is Slurm's: which version would apt install, if the host has no Slurm."""
     update_lists: bool = False
-    """Does apt download its package lists before it answers?"""
     state_directory: str = ""
-    """StateSaveLocation of slurmctld: the state of which cluster does it have, written by which release."""
     hold: Sequence[str] = ()
-    """Names of source packages: which of their installed packages are not held."""
     candidates: Sequence[str] = ()
-    """Names of packages: which version would apt install. Asked with them: the mirror of the distribution's archive."""
     users: Sequence[str] = ()
-    """Names of users: which id do they have."""
     ids: Mapping[str, int] = field(default_factory=dict)
-    """Ids of users by name: does somebody else have them."""
     directory_users: Sequence[str] = ()
-    """Names of users of a directory service: do they have the same ids as on other hosts."""
     paths: Sequence[str] = ()
-    """Paths: who owns them, and with which mode."""
     directories: Sequence[Directory] = ()
-    """Directories: which have another owner or mode, and which can other users change."""
     free: Sequence[str] = ()
-    """Directories: how much can an ordinary user still write there."""
     files: Sequence[str] = ()
-    """Paths: what do they hold, as SHA-256."""
     part: tuple[str, str] = ("", "")
-    """A path, and the marker of a part of that file: what does it hold, as SHA-256. Of /etc/hosts also: which
-    addresses do its other lines have."""
+    """A path, and the marker of a part of that file."""
     programs: Sequence[str] = ()
-    """Paths of programs, patterns of glob(3), or names in PATH: which of them cannot be run."""
     scripts: Mapping[str, str] = field(default_factory=dict)
-    """Texts of scripts by name: which of them cannot be run, apart from a missing interpreter."""
     profiles: Sequence[str] = ()
-    """Files of AppArmor's profiles: may their programs make user namespaces."""
     kernel: Sequence[str] = ()
-    """Names of settings of the kernel, as sysctl(8) has them: which number do they have."""
-    made: Sequence[str] = ()
-    """Names of records: which of them hold, so that their modules need not run."""
+    applied: Sequence[str] = ()
     serving_controller: bool = False
-    """Which of several controllers serves?"""
     nodes: bool = False
-    """Which nodes does Slurm not have in service?"""
     jobs: bool = False
-    """Which jobs run on the host?"""
     ssh: bool = False
-    """What is the host's public key, and who passes sshd?"""
     known_hosts: bool = False
-    """Which hosts does the file of known hosts have?"""
     backup_hours: int = 0
-    """Is the last backup older than so many hours, or has it failed? 0: there is none to ask about."""
 
 
 def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
-    """The facts about a host: the fact `slurm_host`, whose keys the module slurm_host_facts documents."""
+    """The facts about a host: the fact `slurm_host`."""
     packages = dpkg.installed(run(dpkg.QUERY))
     system = distribution(_text(tree, "/etc/os-release"))
     version = _installed_version(run, packages.get(questions.slurm_package))
@@ -222,7 +199,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
     path, marker = questions.part
     whole = _content(tree, path) or b""
     hostname = _text(tree, "/proc/sys/kernel/hostname")
-    services = dict.fromkeys((*CLOCKS, *questions.made, *clusters.DAEMONS))
+    services = dict.fromkeys((*CLOCKS, *questions.applied, *clusters.DAEMONS))
     properties = ",".join(applied_state.PROPERTIES)
     units = applied_state.units(run(["systemctl", "show", f"--property={properties}", *services]))
     return {
@@ -240,7 +217,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "mirror": _mirror(run, system["codename"], questions.candidates),
         "interrupted": bool(tree.names(dpkg.JOURNAL)),
         "clocks": clocks(units) if units else enabled_clocks(run),
-        "made": applied_state.holding(questions.made, units),
+        "applied": applied_state.holding(questions.applied, units),
         "users": _collect(questions.users, _user),
         "taken_ids": taken_ids(questions.ids),
         "people": read_applied_plan(tree.root.rstrip("/")),

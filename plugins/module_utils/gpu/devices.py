@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..hardware.sysfs import Tree
-from ..results.fact_records import GpuFact
 from .amd.amd_gpus import Amd
 from .nvidia.nvidia_gpus import Nvidia
 from .vendor import Ask, GpuVendor, Warn
+
+if TYPE_CHECKING:
+    from ...plugin_utils.results.fact_records import GpuFact
 
 NVIDIA = Nvidia()
 

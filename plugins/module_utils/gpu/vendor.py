@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..hardware.sysfs import Tree
-from ..results.fact_records import GpuFact
+
+if TYPE_CHECKING:
+    from ...plugin_utils.results.fact_records import GpuFact
 
 Ask = Callable[..., "str | None"]
 """Runs a program with arguments; its output, or None if it is not installed or fails."""

@@ -14,11 +14,10 @@ start. C(slurmd -C) cannot replace it either: it ignores SlurmdParameters, and a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..results.fact_records import CpuNumbers
 from .cpu_files import CPU, TopologyError, architecture, cpu_tree
 from .cpu_kinds import fast_cpus
 from .numa_nodes import add_nodes
@@ -26,7 +25,8 @@ from .object_tree import Object, drop_plain_levels, levels, restrict
 from .sysfs import Tree
 
 if TYPE_CHECKING:
-    from ..results.module_results import HardwareDifference
+    from ...plugin_utils.results.fact_records import CpuNumbers
+    from ...plugin_utils.results.module_results import HardwareDifference
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def parse_node_line(text: str) -> dict[str, int]:
     return {PARAMETERS[name]: int(value) for name, value in re.findall(r"(\w+)=(\d+)", text) if name in PARAMETERS}
 
 
-def differences(facts: dict[str, Any], reported: dict[str, int]) -> list[HardwareDifference]:
+def differences(facts: Mapping[str, Any], reported: dict[str, int]) -> list[HardwareDifference]:
     """The facts for which slurmd reports other values."""
     return [
         {"name": name, "measured": facts[name], "slurmd": value}

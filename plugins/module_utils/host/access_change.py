@@ -93,10 +93,10 @@ class AccessChange:
             for command in reloads([*(file.path for file in files), *gone]):
                 _run(command.split())
         except (FileError, OSError):
-            self.take_back()
+            self.restore()
             raise
 
-    def take_back(self) -> None:
+    def restore(self) -> None:
         """Restore the previous files now, unless the timer has done so. Raises FileError."""
         if self.unconfirmed:
             _run(["/bin/sh", self._undo])

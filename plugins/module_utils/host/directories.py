@@ -19,16 +19,36 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "path": {"type": "path", "required": True},
-    "owner": {"type": "str", "default": ""},
-    "owner_id": {"type": "int", "default": 0},
-    "mode": {"type": "str", "default": "0755"},
-    "make": {"type": "bool", "default": True},
-    "closed": {"type": "bool", "default": False},
-    "file": {"type": "bool", "default": False},
-}
-"""Options of a directory, for an `argument_spec` (doc fragment `directories`)."""
+from .options import option, several, switch
+
+OPTION = several(
+    "Directories of root and of services, whose owner and mode are compared. No other user may be able to change "
+    "their paths. A symbolic link is followed if it belongs to root. A symbolic link of another user, a directory "
+    "above in which other users can write, and a directory that another user has made are errors.",
+    "dict",
+    options={
+        "path": option("Path of the directory.", "path", required=True),
+        "owner": option(
+            "User who owns the directory, by name. Its group is that of the user. With the empty value, any owner and "
+            "mode is right with which other users cannot write there, and nothing is changed.",
+            default="",
+        ),
+        "owner_id": option(
+            "Id of a user O(directories[].owner) who does not exist yet, and of the group of this user. Without it, "
+            "what belongs to this id belongs to a stranger.",
+            "int",
+            default=0,
+        ),
+        "mode": option("Permissions of the directory, in octal.", default="0755"),
+        "make": switch("Whether the directory is made if it is missing.", default=True),
+        "closed": switch(
+            "Whether nothing in the directory may belong to an ordinary user. That is one with an id of 1000 or more "
+            "who owns none of the directories."
+        ),
+        "file": switch("Whether it is a file with one name, which is never made."),
+    },
+)
+"""The option of a module for directories."""
 
 ORDINARY = 1000
 """The first id of people and their groups (UID_MIN and GID_MIN in login.defs(5))."""
@@ -81,7 +101,7 @@ class Directory:
 
 
 def from_options(wanted: Iterable[Mapping[str, Any]]) -> list[Directory]:
-    """Directories by their OPTIONS, those above others first.
+    """Directories by OPTION, those above others first.
 
     Raises DirectoryError for a relative path, or a mode that is not octal.
     """

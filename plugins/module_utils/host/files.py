@@ -15,26 +15,33 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from ..language.errors import CollectionError
 from . import program_library
 from .file_checks import refusals
+from .options import option, several
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "path": {"type": "path", "required": True},
-    "content": {"type": "str", "required": True},
-    "mode": {"type": "str", "default": "0644"},
-    "marker": {"type": "str"},
-}
-"""Options of a file that belongs to root and is not secret, for an `argument_spec` (doc fragment `files`)."""
+OPTION = several(
+    "The files. Their owner is root. Missing directories are created.",
+    "dict",
+    options={
+        "path": option("Path of the file.", "path", required=True),
+        "content": option("The text of the file.", required=True),
+        "mode": option("Permissions of the file, in octal.", default="0644"),
+        "marker": option(
+            "Makes O(files[].content) a part of the file, between two lines that are this text with C({mark}) replaced "
+            "by C(BEGIN) and C(END). The rest of the file is not changed."
+        ),
+    },
+)
+"""The option of a module for files that belong to root and are not secret."""
 
 
-SECRET_OPTIONS: dict[str, dict[str, Any]] = {
-    "path": {"type": "path", "required": True},
-    "secret": {"type": "str", "required": True, "no_log": True},
-    "owner": {"type": "str", "default": "root"},
-    "mode": {"type": "str", "default": "0600"},
+SECRET_OPTIONS = {
+    "path": option("Path of the file.", "path", required=True),
+    "secret": option("The content of the file, encoded in base64.", required=True, no_log=True),
+    "owner": option("User and group that own the file, by name.", default="root"),
+    "mode": option("Permissions of the file, in octal.", default="0600"),
 }
 """Options of a file that is secret."""
 
@@ -268,7 +275,7 @@ def from_secret_options(files: Iterable[Mapping[str, str]]) -> list[File]:
 
 
 def from_options(files: Iterable[Mapping[str, str]]) -> list[File]:
-    """Files by their OPTIONS. Raises OSError, and FileError for a path, a mode or a marker that cannot be."""
+    """Files by OPTION. Raises OSError, and FileError for a path, a mode or a marker that cannot be."""
     found = []
     for wanted in files:
         file = File(wanted["path"], wanted["content"].encode(errors="surrogateescape"), mode=mode_of(wanted["mode"]))

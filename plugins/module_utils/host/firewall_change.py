@@ -13,13 +13,12 @@ import hashlib
 import json
 import os
 import re
-from typing import Any
 
 from ..client.commands import run
 from . import access_change
 from .access_change import UnconfirmedError
 from .files import File, FileError, write
-from .json_files import read_record
+from .json_files import Record, read_record
 
 NFT = "/usr/sbin/nft"
 TABLE = ("inet", "gpucluster_slurm")
@@ -114,12 +113,12 @@ def apply(text: str, digest: str) -> None:
         access_change.start_timer(TIMER, ["/bin/sh", "-c", undo_script()])
         _nft("--file", new_rules())
     except FileError:
-        take_back()
+        restore()
         raise
 
 
-def take_back() -> None:
-    """Take back rules that are not confirmed, unless the timer has done so. Raises FileError."""
+def restore() -> None:
+    """Restore the rules before those that are not confirmed, unless the timer has done so. Raises FileError."""
     if os.path.exists(new_rules()):
         answer = run(["/bin/sh", "-c", undo_script()])
         if answer.status:
@@ -151,7 +150,7 @@ def keep(digest: str) -> None:
     # It loads the same rules again in one transaction, so that systemd knows the unit as active.
     _systemctl("reload-or-restart", UNIT)
     files = {path: _checksum(path) for path in (RULES, f"{UNITS}/{UNIT}")}
-    record: dict[str, Any] = {"plan": digest, "files": files, "listed": table_checksum()}
+    record: Record = {"plan": digest, "files": files, "listed": table_checksum()}
     write([File(RECORD, f"{json.dumps(record, indent=1, sort_keys=True)}\n".encode())])
     if os.path.exists(PENDING):
         os.unlink(PENDING)

@@ -15,7 +15,11 @@ class SettingsError(CollectionError):
     """Settings that cannot be read, in one line."""
 
 
-def read_settings(path: str) -> dict[str, Any]:
+Record = dict[str, Any]
+"""The content of a file of JSON that this collection writes."""
+
+
+def read_settings(path: str) -> Record:
     """The settings in a file. Raises SettingsError."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -29,7 +33,7 @@ def read_settings(path: str) -> dict[str, Any]:
     return found
 
 
-def read_record(path: str) -> dict[str, Any]:
+def read_record(path: str) -> Record:
     """A record of an earlier run; empty without one, or if it cannot be read: a run was killed while it wrote."""
     try:
         return read_settings(path)

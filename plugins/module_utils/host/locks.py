@@ -29,7 +29,7 @@ _LENGTH = 200
 
 
 class LockError(OSError):
-    """A lock that cannot be taken, and who holds it. A kind of OSError, which all modules report."""
+    """A lock that cannot be acquired, and who holds it. A kind of OSError, which all modules report."""
 
 
 def _command(process: str) -> str:
@@ -46,8 +46,8 @@ def _command(process: str) -> str:
 def holders(descriptor: int) -> list[str]:
     """The processes that hold a lock on an open file, such as `process 71 (/usr/sbin/useradd alice)`.
 
-    proc(5) shows the locks of each open file in fdinfo. /proc/locks names the process that has taken a lock, which may
-    have ended and left the open file to a process that it had started.
+    proc(5) shows the locks of each open file in fdinfo. /proc/locks names the process that has acquired a lock, which
+    may have ended and left the open file to a process that it had started.
     """
     path = os.readlink(f"/proc/self/fd/{descriptor}")
     lock = re.compile(rf"^lock:.*:{os.fstat(descriptor).st_ino} ", re.MULTILINE)
@@ -106,13 +106,13 @@ def _file(path: str, directory: int | None = None) -> int:
 
 
 @contextmanager
-def _held(descriptor: int, name: str, seconds: float, take: Callable[[int, int], None]) -> Iterator[None]:
+def _held(descriptor: int, name: str, seconds: float, acquire: Callable[[int, int], None]) -> Iterator[None]:
     """Hold a lock of an open file, which is closed afterwards. Raises LockError after `seconds`."""
     deadline = time.monotonic() + seconds
     try:
         while True:
             try:
-                take(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                acquire(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except (BlockingIOError, PermissionError):  # fcntl(2) allows both for a lock that another process holds
                 if time.monotonic() >= deadline:

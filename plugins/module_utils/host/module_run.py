@@ -17,10 +17,8 @@ from ..client.environment import own_environment
 from ..language.errors import CollectionError
 from .locks import locked
 
-NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
-PATHS: dict[str, Any] = {"type": "list", "elements": "path", "default": []}
-REQUIRED_TEXT = {"type": "str", "required": True}
-REQUIRED_PATH = {"type": "path", "required": True}
+Params = Mapping[str, Any]
+"""The arguments of a module, complete and of the types that its specification names."""
 
 
 def run_module(

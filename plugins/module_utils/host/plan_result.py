@@ -5,19 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional, cast
 
 if TYPE_CHECKING:
-    from ..results.module_results import PlannedChange, PlanResult
+    from ...plugin_utils.results.module_results import PlannedChange, PlanResult
+
+PlanRow = dict[str, Optional[str]]
+"""A change: its object (`what`), and its value `before` and `after`; None where it does not exist."""
 
 
-def plan_result(plan: Sequence[Mapping[str, str | None]]) -> PlanResult:
-    """The keys `changed`, `plan` and `diff` of a module's result.
-
-    plan: changes with the name of the changed object (`what`) and its value `before` and `after`; None if it does not
-    exist.
-    """
+def plan_result(plan: Sequence[PlanRow]) -> PlanResult:
+    """The keys `changed`, `plan` and `diff` of a module's result."""
     return {
         "changed": bool(plan),
         "plan": cast("list[PlannedChange]", list(plan)),

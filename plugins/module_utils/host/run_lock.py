@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 from .files import File, write
 from .locks import locked
+from .options import option, several
 
 FOLDER = "/run/gpucluster-slurm"
 """In memory: when the controller boots, every run on it has ended."""
@@ -30,12 +31,18 @@ LOCKED = 30
 RunLock = dict[str, str]
 """Control host, user and process of a run, and since when it has the lock."""
 
-OPTION = {
-    "type": "dict",
-    "default": {},
-    "options": {name: {"type": "str", "required": True} for name in ("host", "user", "process")},
-}
+OPTION = option(
+    "This run. The control host fills it in.",
+    "dict",
+    default={},
+    options={
+        "host": option("The control host.", required=True),
+        "user": option("The user of ansible-playbook there.", required=True),
+        "process": option("Number and start of its process there.", required=True),
+    },
+)
 """The option of a module that names this run."""
+FORMER = several("Processes of runs that have ended on the same control host. The control host fills them in.")
 
 
 def read_lock(name: str) -> RunLock:
@@ -61,7 +68,7 @@ def other(name: str, own: Mapping[str, str]) -> RunLock:
     return {} if {key: lock.get(key) for key in own} == own else lock
 
 
-def take(
+def acquire(
     name: str, own: Mapping[str, str], ended: Collection[str] = (), take_over: bool = False, check_mode: bool = False
 ) -> RunLock:
     """Acquire a lock. Returns the other run that has it, or nothing. Raises FileError, OSError.
@@ -84,7 +91,7 @@ def take(
     return {}
 
 
-def give_back(name: str, own: Mapping[str, str]) -> None:
+def release(name: str, own: Mapping[str, str]) -> None:
     """Release a lock of this run; that of another run stays. Raises OSError."""
     with _locked():
         if read_lock(name) and not other(name, own):

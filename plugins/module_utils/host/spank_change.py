@@ -65,7 +65,7 @@ class SpankPlugin:
             return []
         return [_kept(self.previous_line, kept, previous)]
 
-    def take_back(self) -> list[Change]:
+    def restore(self) -> list[Change]:
         """The changes that restore the previous plugin, or remove the plugin if there was none.
 
         There are none if the previous plugin is for another release of Slurm, which would not load it.

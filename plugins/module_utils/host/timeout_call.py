@@ -20,6 +20,10 @@ class TimeoutCallError(CollectionError):
     """Work that has failed, or has not ended in time."""
 
 
+Answer = dict[str, Any]
+"""What a call returns as JSON."""
+
+
 def call_with_timeout(
     work: Callable[[], Any], seconds: float, expected: tuple[type[Exception], ...] = (OSError,)
 ) -> Any:
@@ -54,7 +58,7 @@ def call_with_timeout(
 
 def _report(writing: int, work: Callable[[], Any], expected: tuple[type[Exception], ...]) -> NoReturn:
     """Write what `work` returns as JSON, and end the process."""
-    answer: dict[str, Any]
+    answer: Answer
     try:
         # Ansible waits until nobody has its own output open any more, a process that cannot be ended included.
         nothing = os.open(os.devnull, os.O_RDWR)

@@ -47,22 +47,14 @@ Slurm gives the last three also for a node that works, if a job of a partition w
 (`select_nodes` in src/slurmctld/node_scheduler.c). So they count only with the states of the nodes.
 """
 
-SBATCH_OPTIONS = {
-    "partition": "str",
-    "nodelist": "str",
-    "nodes": "str",
-    "ntasks": "int",
-    "cpus_per_task": "int",
-    "memory": "str",
-    "gres": "str",
-    "array": "str",
-    "time": "str",
-    "account": "str",
-    "qos": "str",
-    "begin": "str",
-    "output": "str",
-}
-"""Options of a job that are options of sbatch too, with Ansible's types: `cpus_per_task` is `--cpus-per-task`."""
+Job = dict[str, Any]
+"""The options of slurm_job for a job."""
+
+SBATCH_OPTIONS = (
+    *("partition", "nodelist", "nodes", "ntasks", "cpus_per_task", "memory", "gres", "array", "time"),
+    *("account", "qos", "begin", "output"),
+)
+"""Options of a job that are options of sbatch too: `cpus_per_task` is `--cpus-per-task`."""
 
 NO_ASSOCIATION = re.compile(r"Invalid account or account/partition|Invalid qos specification")
 """Slurm's messages for jobs that no association or its QOS allow (`src/common/slurm_errno.c`)."""

@@ -18,7 +18,7 @@ from ..doctor.server_causes import MESSAGES_WAITING
 from ..gpu.devices import environment_of
 from ..language.formatting import align_columns
 from ..language.hostlist import expand, fold
-from .batch import NOT_BOOKED, are_left_out, why_waiting
+from .batch import NOT_BOOKED, Job, are_left_out, why_waiting
 
 JOB_MEMORY = 64
 """MiB for a job. Slurm's confinement does not go below 30 (`MinRAMSpace`, cgroup.conf)."""
@@ -90,7 +90,7 @@ def _sort_default_first(partitions: Iterable[Mapping[str, Any]]) -> list[Mapping
     return sorted(partitions, key=lambda partition: not partition.get("default"))
 
 
-def _node_job(partition: str, node: str, machine: _Machine) -> dict[str, Any]:
+def _node_job(partition: str, node: str, machine: _Machine) -> Job:
     """The job that checks one node in one partition: it runs there, with all GPUs visible if there are any."""
     job = {
         "name": f"{partition}/{node}",
@@ -122,7 +122,7 @@ def container_jobs(
     hardware: Mapping[str, Mapping[str, Any]],
     slurm_conf: Mapping[str, Any],
     hosts: Iterable[str],
-) -> list[dict[str, Any]]:
+) -> list[Job]:
     """The jobs that check containers on these hosts, for the module `slurm_job`: one for each machine type.
 
     Each runs on any of the hosts that have its machine type, with a GPU if they have some, because enroot's hooks
@@ -132,7 +132,7 @@ def container_jobs(
     nodes, reached = [*nodes], {*hosts}
     machines = _describe_machines(nodes, hardware)
     resolve = resolver(nodes, hardware, slurm_conf)
-    jobs: dict[str, dict[str, Any]] = {}
+    jobs: dict[str, Job] = {}
     for partition in _sort_default_first(partitions):
         inside = [name for name in resolve(partition["nodes"]) if name in machines]
         from_the_end = dict.fromkeys(machines[name] for name in reversed(inside) if name in reached)
@@ -143,7 +143,7 @@ def container_jobs(
     return [*jobs.values()]
 
 
-def _make_container_job(partition: Mapping[str, Any], machine: _Machine, others: list[str]) -> dict[str, Any]:
+def _make_container_job(partition: Mapping[str, Any], machine: _Machine, others: list[str]) -> Job:
     """The job that checks containers on a machine type, on none of the other nodes of the partition."""
     return {
         "name": f"pyxis/{machine.kind}",
@@ -160,7 +160,7 @@ def warm_up_jobs(
     hardware: Mapping[str, Mapping[str, Any]],
     slurm_conf: Mapping[str, Any],
     prologs: Iterable[Mapping[str, Any]],
-) -> list[dict[str, Any]]:
+) -> list[Job]:
     """The jobs that run each prolog once on each node that it concerns, for the module `slurm_job`.
 
     A job has as many nodes of one machine type as the prologs there want, so that a busy node delays few others. Where
@@ -169,7 +169,7 @@ def warm_up_jobs(
     nodes, partitions = [*nodes], _sort_default_first(partitions)
     machines = _describe_machines(nodes, hardware)
     resolve = resolver(nodes, hardware, slurm_conf)
-    jobs: dict[tuple[str, str], dict[str, Any]] = {}
+    jobs: dict[tuple[str, str], Job] = {}
     largest: dict[tuple[str, str], int] = {}  # by partition and node: how many nodes its largest job has
     for prolog in sorted(prologs, key=lambda prolog: -int(prolog.get("min_nodes", 1))):
         size, done = int(prolog.get("min_nodes", 1)), set[str]()
@@ -215,7 +215,7 @@ def _divide_into_groups(size: int, hosts: Sequence[str], done: Collection[str]) 
     return [[*group, *[host for host in hosts if host not in group][: size - len(group)]] for group in groups]
 
 
-def _make_warm_up_job(partition: Mapping[str, Any], hosts: list[str], gres: Mapping[str, str]) -> dict[str, Any]:
+def _make_warm_up_job(partition: Mapping[str, Any], hosts: list[str], gres: Mapping[str, str]) -> Job:
     """The job that runs the prologs of a partition on these hosts."""
     return {
         "name": f"warm-up/{fold(hosts)}",
@@ -244,7 +244,7 @@ def validation_jobs(
     slurm_conf: Mapping[str, Any],
     cgroup_conf: Mapping[str, Any],
     mpi_script: str = "",
-) -> list[dict[str, Any]]:
+) -> list[Job]:
     """The jobs that validate a cluster, for the module `slurm_job`.
 
     One runs on every node of every partition that is there, and not on nodes that Slurm starts when it needs them. In
@@ -284,7 +284,7 @@ class _Place:
         """The partition with these nodes."""
         return cls(partition, [node for node in nodes if node in there], all(node in there for node in nodes))
 
-    def with_job(self, job: Mapping[str, Any], number: int = 1) -> dict[str, Any]:
+    def with_job(self, job: Mapping[str, Any], number: int = 1) -> Job:
         """A job of so many nodes. Where Slurm would start a machine for it, it names nodes that are there.
 
         A job that Slurm refuses needs none.
@@ -293,7 +293,7 @@ class _Place:
         return {"partition": self.partition, **({"nodelist": fold(self.nodes[:number])} if starts else {}), **job}
 
 
-def _make_special_jobs(memory_ends: bool) -> list[dict[str, Any]]:
+def _make_special_jobs(memory_ends: bool) -> list[Job]:
     """The jobs that do not end as others do; memory_ends: whether a job ends that takes too much memory."""
     out_of_memory = {"name": "out-of-memory", "command": TOO_MUCH_MEMORY, "expect": "OUT_OF_MEMORY"}
     return [

@@ -65,7 +65,8 @@ def short(text: str, most: int = SHOWN) -> str:
 def shown(value: Any, most: int = SHOWN) -> str:
     """A value of a user as messages show it: printable, and cut if it is long."""
     try:
-        text = repr(value[: 2 * most] if isinstance(value, str) else value)
+        # A host can answer with a list of long texts, in which the search for passwords would take hours.
+        text = repr(value[: 2 * most] if isinstance(value, str) else value)[: 10 * most]
         return short(visible(without_passwords(text)), most)
     except (ValueError, RecursionError):  # a number of thousands of digits, a list that is in itself
         return f"a very large {type(value).__name__}"

@@ -61,7 +61,7 @@ class MailRecord:
             return cls()
         return cls(MaintenanceWindow(*window), nodes, dict(users))
 
-    def kept(self) -> dict[str, Any]:
+    def kept(self) -> dict[str, object]:
         """What is kept."""
         return {"window": [*self.window], "nodes": self.nodes, "users": self.users}
 

@@ -370,13 +370,7 @@ def _make_mig_entries(found: list[Mapping[str, Any]]) -> list[Machine]:
         kind = gpu["type"] if whole else name.removeprefix("nvidia_")
         counts[kind, tuple(layout.items())] += 1
     return [
-        {
-            "name": "gpu",
-            "type": kind,
-            "count": count,
-            "autodetect": "nvml",
-            **({"mig": dict(layout)} if layout else {}),
-        }
+        {"name": "gpu", "type": kind, "count": count, "autodetect": "nvml", **({"mig": dict(layout)} if layout else {})}
         for (kind, layout), count in counts.items()
     ]
 

@@ -43,6 +43,10 @@ _SUDO = re.compile(r"sudo|password|become|privilege", re.IGNORECASE)
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 
 
+Entry = dict[str, Any]
+"""A mapping of the cluster file, or of an answer."""
+
+
 @dataclass
 class _Candidate:
     """A host as it was found."""
@@ -149,7 +153,7 @@ def _read_candidate(name: str, variables: Mapping[str, Any], platforms: Sequence
     return host
 
 
-def _read_result(variables: Mapping[str, Any], task: str) -> dict[str, Any]:
+def _read_result(variables: Mapping[str, Any], task: str) -> Entry:
     """A registered result of gather.yml."""
     return dict(plain(variables.get(f"__new_cluster_{task}") or {}))
 
@@ -293,7 +297,7 @@ def new_cluster(
     hosts: Iterable[str],
     choices: Mapping[str, Any],
     platforms: Sequence[str],
-) -> dict[str, Any]:
+) -> Entry:
     """The table of what was found, and the cluster file.
 
     Args:
@@ -351,7 +355,7 @@ def _select_measured(compute: Iterable[_Candidate], nodes: Iterable[Mapping[str,
     return [host.known_as for host in compute if host.name in measured]
 
 
-def _find_errors(cluster: dict[str, Any]) -> list[str]:
+def _find_errors(cluster: Entry) -> list[str]:
     """Why the cluster file is not valid."""
     if not cluster["nodes"]:
         return ["no host can be a compute node: the lines below the table say what is wrong with their hardware"]
@@ -415,7 +419,7 @@ def _make_cluster(
     parts: Mapping[str, list[str]],
     by_name: Mapping[str, _Candidate],
     described: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> Entry:
     """The content of the cluster file."""
     state_directory = choices[STATE_DIRECTORY]
     addresses = {host.name: host.address for host in by_name.values()}
@@ -438,7 +442,7 @@ def _make_cluster(
     }
 
 
-def _split_by_address(node: Mapping[str, Any], addresses: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _split_by_address(node: Mapping[str, Any], addresses: Mapping[str, str]) -> Iterator[Entry]:
     """The entries for the hosts of a machine type: those with an address, and those without."""
     hosts = expand(node["hosts"])
     with_address = [host for host in hosts if addresses[host]]
@@ -450,7 +454,7 @@ def _split_by_address(node: Mapping[str, Any], addresses: Mapping[str, str]) -> 
         yield {"hosts": fold(without), "hardware": node["hardware"]}
 
 
-def _make_partitions(described: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _make_partitions(described: Mapping[str, Any]) -> list[Entry]:
     """A partition for the nodes with GPUs, the default, and one for the others."""
     hosts: dict[str, list[str]] = {"gpu": [], "cpu": []}
     for node in described["nodes"]:
@@ -458,7 +462,7 @@ def _make_partitions(described: Mapping[str, Any]) -> list[dict[str, Any]]:
         has_gpus = any(gres["name"] == "gpu" for gres in machine.get("gres", []))
         hosts["gpu" if has_gpus else "cpu"] += expand(node["hosts"])
     # Jobs go to GPUs, unless they ask for cpu.
-    partitions: list[dict[str, Any]] = [{"name": name, "nodes": fold(names)} for name, names in hosts.items() if names]
+    partitions: list[Entry] = [{"name": name, "nodes": fold(names)} for name, names in hosts.items() if names]
     return [{**partition, **({} if number else {"default": True})} for number, partition in enumerate(partitions)]
 
 

@@ -30,9 +30,7 @@ def _gpus(gres: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def health_environment(
-    nodes: Iterable[Mapping[str, Any]],
-    hardware: Mapping[str, Mapping[str, Any]],
-    slurm_conf: Mapping[str, Any],
+    nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]], slurm_conf: Mapping[str, Any]
 ) -> dict[str, dict[str, str]]:
     """The environment of the checks of each node, by host. Equal nodes share one object.
 

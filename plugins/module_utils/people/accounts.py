@@ -316,7 +316,7 @@ def fingerprint(record: PeopleRecord, texts: Texts, others: Any) -> str:
     """
     people, shadows, groups = _people(texts), rows(texts["shadow"], 9), _groups(texts)
     secrets = rows(texts.get("gshadow", ""), 4)
-    state: dict[str, Any] = {"others": others, "absent": [name for name in record.absent if name in people]}
+    state: dict[str, object] = {"others": others, "absent": [name for name in record.absent if name in people]}
     for name in record.users:
         row = people.get(name)
         shadow = shadows.get(name)

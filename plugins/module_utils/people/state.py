@@ -101,7 +101,7 @@ def read_applied_plan(root: str = "") -> str:
     return ""
 
 
-def _files(names: Iterable[str], root: str) -> dict[str, Any]:
+def _files(names: Iterable[str], root: str) -> dict[str, list[Any] | None]:
     """Content, owner and mode of the files of sshd, by path; None for a file that is missing."""
     return {path: _file(f"{root}{path}") for path in (SSHD, KEYS, *map(key_path, names))}
 

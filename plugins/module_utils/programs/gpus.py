@@ -26,7 +26,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..client.slurm_records import WAITING
 from ..client.user_commands import SlurmError
@@ -56,7 +56,7 @@ from .gpus_command.gpu_reports import (
     report_why,
     waits_for_nodes,
 )
-from .gpus_command.gpu_tables import show_free, show_jobs, show_types, show_waiting, show_why, visible
+from .gpus_command.gpu_tables import Report, show_free, show_jobs, show_types, show_waiting, show_why, visible
 from .gpus_command.job_limits import JobLimit, find_partitions, limit_command, read_limits, read_partition_limits
 from .standard_output import write
 
@@ -89,7 +89,7 @@ def read_options(arguments: Sequence[str], me: str) -> GpusOptions:
     return options
 
 
-def answer_why(cluster: GpuCluster, wanted: str, partitions: str) -> dict[str, Any]:
+def answer_why(cluster: GpuCluster, wanted: str, partitions: str) -> Report:
     """Why a job waits. Raises SlurmError, and ValueError if there is no such job."""
     jobs = find_jobs(cluster.jobs, wanted)
     if not jobs:
@@ -107,7 +107,7 @@ def answer_why(cluster: GpuCluster, wanted: str, partitions: str) -> dict[str, A
     return report_why(cluster, jobs, limits, ask_maintenance(partitions, jobs, cluster.now))
 
 
-def ask_maintenance(partitions: str, jobs: list[ShownJob], now: int) -> dict[str, list[dict[str, Any]]]:
+def ask_maintenance(partitions: str, jobs: list[ShownJob], now: int) -> dict[str, list[Report]]:
     """The maintenance that keeps jobs from their nodes, by the ids of the jobs."""
     waiting, reservations = [job for job in jobs if waits_for_nodes(job)], ""
     with suppress(SlurmError):  # the rest of the answer is true without it
@@ -120,7 +120,7 @@ def ask_maintenance(partitions: str, jobs: list[ShownJob], now: int) -> dict[str
     return found
 
 
-def find_report(options: GpusOptions, me: str) -> tuple[dict[str, Any], list[str]]:
+def find_report(options: GpusOptions, me: str) -> tuple[Report, list[str]]:
     """The answer for programs and for people. Raises SlurmError, ValueError."""
     width = max(shutil.get_terminal_size().columns, 40)
     now = int(time.time())

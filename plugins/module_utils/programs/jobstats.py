@@ -49,6 +49,10 @@ JOB = re.compile(r"\d+(_\d+|\+\d+)?")
 # -- sacct -----------------------------------------------------------------------------------------------------------
 
 
+JobReport = dict[str, Any]
+"""A job, as `jobstats --json` prints it."""
+
+
 def ask(job: str) -> str:
     """The records of a job and of its steps. Raises SlurmError."""
     command = ["sacct", f"--jobs={job}", "--noheader", "--parsable2", "--noconvert", f"--format={','.join(FIELDS)}"]
@@ -66,9 +70,9 @@ def records(output: str) -> Iterator[dict[str, str]]:
             yield dict(zip(FIELDS, values))
 
 
-def jobs(output: str, now: float) -> list[dict[str, Any]]:
+def jobs(output: str, now: float) -> list[JobReport]:
     """The jobs in an answer of sacct, each with what its steps used."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, JobReport] = {}
     memory: dict[str, int] = {}
     for record in records(output):
         name, _dot, step = record["JobID"].partition(".")
@@ -82,7 +86,7 @@ def jobs(output: str, now: float) -> list[dict[str, Any]]:
     return [*found.values()]
 
 
-def job_of(record: Mapping[str, str], now: float) -> dict[str, Any]:
+def job_of(record: Mapping[str, str], now: float) -> JobReport:
     """A job without its steps."""
     resources = tres(record["AllocTRES"])
     start, end = number(record["Start"]), number(record["End"])

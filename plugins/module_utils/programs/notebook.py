@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..client.commands import run
-from ..host.json_files import read_record
+from ..host.json_files import Record, read_record
 from ..language.errors import CollectionError
 from . import notebook_job
 from .notebook_job import private, write
@@ -225,7 +225,7 @@ def forget(home: Path, live: Sequence[NotebookJob]) -> None:
                 shutil.rmtree(directory)
 
 
-def wait(home: Path, directory: Path) -> tuple[NotebookJob, dict[str, Any]]:
+def wait(home: Path, directory: Path) -> tuple[NotebookJob, Record]:
     """The job and where its program listens, as soon as it does. Raises NotebookError if the job ends before."""
     said, start = "", time.monotonic()
     while job := next((job for job in jobs(home) if job.directory == directory), None):

@@ -452,7 +452,7 @@ class Collection:
         return None
 
     def lack(self, part: str, why: str) -> None:
-        """Note why a part is missing."""
+        """Record why a part is missing."""
         self.missing.append({"part": part, "why": why})
 
     def collect(self, hosts: Path | None) -> Row:
@@ -615,7 +615,7 @@ def midnight(day: date) -> str:
     return show_time(datetime(day.year, day.month, day.day).timestamp())
 
 
-def collect(settings: Mapping[str, Any], hosts: Path | None = None, commands: CommandsUntil | None = None) -> Row:
+def collect(settings: Mapping[str, Any], hosts: Path | None = None) -> Row:
     """The data.
 
     Args:
@@ -624,10 +624,8 @@ def collect(settings: Mapping[str, Any], hosts: Path | None = None, commands: Co
             two pages), `keep` (whether the use is kept in a file), `prometheus` (its address), `links` (for
             administrators).
         hosts: the file that report.yml has left.
-        commands: how commands are run.
     """
-    commands = commands or CommandsUntil(DEADLINE, slurm_records.IN_SECONDS)
-    return Collection(settings, commands, time.time()).collect(hosts)
+    return Collection(settings, CommandsUntil(DEADLINE, slurm_records.IN_SECONDS), time.time()).collect(hosts)
 
 
 def read_settings(text: str | None) -> Mapping[str, Any]:

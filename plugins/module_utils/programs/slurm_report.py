@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from ..host import replacing
 from ..language.errors import CollectionError
@@ -55,7 +54,7 @@ def unpack(text: str) -> str:
     return content.decode(errors="replace")
 
 
-def read_data(path: Path | None, hosts: Path | None) -> dict[str, Any]:
+def read_data(path: Path | None, hosts: Path | None) -> report_collector.Row:
     """The data of a file, or of standard input, with what report.yml has found on the hosts.
 
     Raises:
@@ -72,7 +71,7 @@ def read_data(path: Path | None, hosts: Path | None) -> dict[str, Any]:
     return data
 
 
-def _read(path: Path | None) -> dict[str, Any]:
+def _read(path: Path | None) -> report_collector.Row:
     try:
         text = (path.read_text(encoding="utf-8") if path else sys.stdin.read()).strip()
         found = json.loads(text if text.startswith("{") else unpack(text))
@@ -109,7 +108,7 @@ def serve(made: Path) -> None:
         replacing.replace(str(target), (made / name).read_bytes(), 0o640, (-1, group))
 
 
-def summary(data: dict[str, Any]) -> dict[str, Any]:
+def summary(data: report_collector.Row) -> report_collector.Row:
     """How much the pages have, and what they lack."""
     counts = {part: None if data.get(part) is None else len(data[part]) for part in ("nodes", "jobs", "drains")}
     return {**counts, "missing": data["missing"]}

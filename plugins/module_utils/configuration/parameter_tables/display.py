@@ -121,7 +121,7 @@ ALIASES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "socket": "sockets",
             "thread": "threads",
             "v": "verbose",
-        },
+        }
     },
     "DebugFlags": {
         "22.05": {

@@ -66,9 +66,6 @@ ENDS_JOBS: Mapping[str, Mapping[str, EndingTime]] = {
         "resvoverrun": EndingTime("reserved", 0),
         "slurmdtimeout": EndingTime("running", 300, "0"),
     },
-    "PartitionName": {
-        "overtimelimit": EndingTime("overdue", 0),
-        "resumetimeout": EndingTime("configuring", 60),
-    },
+    "PartitionName": {"overtimelimit": EndingTime("overdue", 0), "resumetimeout": EndingTime("configuring", 60)},
 }
 """By file and key. Those of LEAST end jobs only below their least time."""

@@ -11,12 +11,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...controller.succession import SERIAL
 from ...formats.written import written
 from ...language.hostlist import expand, fold
-from ...results.module_results import ConfigResult
 from ..known import registered, secret_sources, state_directory
 from ..known.daemon_records import ServiceOptions
 from ..known.host_paths import CONF_DIR, KEPT_CONF, KEPT_DIR, KEPT_HOSTS, KEPT_LIST, KEPT_SLURMD, LOG_DIR
@@ -27,6 +26,9 @@ from ..known.whole_cluster import is_controller, serves, serving_controller, wit
 from ..servers import rest
 from ..values import mail, slurm_accounting, slurm_conf_values, slurm_files, slurmctld_metrics
 from . import host_packages
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import ConfigResult
 
 
 @dataclass(frozen=True)

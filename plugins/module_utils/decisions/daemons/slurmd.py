@@ -129,9 +129,8 @@ def same_servers(servers: list[str]) -> list[list[str]]:
 
 def seen_values(host: RunHost) -> str:
     """The checksum of the values that slurmd reads at its start, as the facts of the controller have it; or empty."""
-    answer = host.of(serving_controller(host)).answer()
-    files = answer["ansible_facts"]["slurm_host"]["files"] if answer else {}
-    return str(files.get(KEPT_SLURMD, ""))
+    controller = host.of(serving_controller(host)).facts_or_none
+    return controller["files"].get(KEPT_SLURMD, "") if controller else ""
 
 
 def values_checksum(host: RunHost) -> str:
@@ -166,9 +165,8 @@ def all_have_work(host: RunHost) -> bool:
 
 def out_of_service(host: RunHost) -> str | None:
     """The nodes that Slurm does not have in service, as a hostlist; None if the controller has not said it."""
-    answer = host.of(serving_controller(host)).answer()
-    found = answer["ansible_facts"]["slurm_host"]["out_of_service"] if answer else None
-    return None if found is None else str(found)
+    controller = host.of(serving_controller(host)).facts_or_none
+    return controller["out_of_service"] if controller else None
 
 
 def disturbed(host: RunHost) -> set[str]:

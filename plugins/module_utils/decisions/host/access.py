@@ -125,11 +125,8 @@ def _sshd(host: RunHost, jobs: bool) -> str:
 
 def host_keys(host: RunHost) -> dict[str, str]:
     """The public key of each host of this play; empty for a host that has not answered."""
-    keys = {}
-    for name in host.play_hosts:
-        answer = host.of(name).answer()
-        keys[name] = str(answer["ansible_facts"]["slurm_host"].get("host_key", "")) if answer else ""
-    return keys
+    found = {name: host.of(name).facts_or_none for name in host.play_hosts}
+    return {name: facts["host_key"] if facts else "" for name, facts in found.items()}
 
 
 def text_digests(rendered: Mapping[str, str]) -> dict[str, str]:
@@ -166,7 +163,7 @@ def differs(host: RunHost, digests: Mapping[str, str]) -> bool:
     wanted = wanted_files(host, digests)
     own = {*wanted} | ({*compared_files(host)} - {PATHS["known_hosts"], PATHS["shosts"]})
     present = {path: digest for path, digest in host.facts["files"].items() if path in own}
-    return bool(host.facts["sshd"] != parts(host)["who"] or present != wanted)
+    return host.facts["sshd"] != parts(host)["who"] or present != wanted
 
 
 def people_of(people: Mapping[str, Any], groups: Collection[str]) -> list[str]:

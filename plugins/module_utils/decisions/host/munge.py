@@ -9,13 +9,16 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..known import image, registered, secret_sources
 from ..known.daemon_records import ServiceOptions
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile
 from ..known.whole_cluster import serves, serving_controller, state_mark
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import HostAnswer
 
 ENCODE = ["munge", "--no-input", "--ttl=120", "--restrict-uid=0"]
 """The command that makes a credential."""
@@ -76,7 +79,7 @@ def cluster_runs(host: RunHost) -> bool:
     return state_mark(host) in host.of(serving_controller(host)).facts["files"]
 
 
-def hosts_with_work(host: RunHost, answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def hosts_with_work(host: RunHost, answers: Mapping[str, HostAnswer]) -> list[str]:
     """The hosts on which munge is not as the last run has left it, in the order of the answers.
 
     With them, the controller is one of them, whose credential they decode. Without a key on the control host, all are.
@@ -90,7 +93,7 @@ def hosts_with_work(host: RunHost, answers: Mapping[str, Mapping[str, Any]]) -> 
         name
         for name, answer in answers.items()
         if wanted is None
-        or answer["ansible_facts"]["slurm_host"]["made"].get("munge") != wanted
+        or answer["ansible_facts"]["slurm_host"]["applied"].get("munge") != wanted
         or "preparation" in answer["stages"]
     }
     changed |= {serving_controller(host)} if changed else set()
@@ -122,10 +125,10 @@ def switch_objection(host: RunHost) -> str:
             "completes that or goes back"
         )
     wanted = secret_sources.secret(host, secret_sources.MUNGE)
-    answer = host.of(controller).answer() if controller in host["groups"]["all"] else None
-    if wanted is None or answer is None:
+    facts = host.of(controller).facts_or_none if controller in host["groups"]["all"] else None
+    if wanted is None or facts is None:
         return ""
-    files = answer["ansible_facts"]["slurm_host"]["files"]
+    files = facts["files"]
     if state_mark(host) not in files or files.get(KEY, "") in ("", hashlib.sha256(wanted).hexdigest()):
         return ""
     if secret_sources.comes_from_command(host):

@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...client.drains import DRIVER
 from ...cluster.render import host_addresses
 from ...formats.written import written
 from ...gpu.nvidia.driver_platforms import driver_platforms
 from ...language.hostlist import expand, fold
-from ...results.module_results import DriverResult
 from ..known import image, registered
 from ..known.host_paths import NVIDIA_FILES
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile, plain_file
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import DriverResult
 
 MODULES_FILE, OPTIONS_FILE = NVIDIA_FILES
 

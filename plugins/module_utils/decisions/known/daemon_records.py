@@ -50,7 +50,7 @@ def options_digest(options: Any) -> str:
 
 def has_record(host: RunHost, name: str, digest: str) -> bool:
     """Whether the facts of a host have this record with this checksum."""
-    records: dict[str, str] = host.facts["made"]
+    records = host.facts["applied"]
     return records.get(name) == digest
 
 

@@ -118,8 +118,8 @@ def _changes_nodes(host: RunHost, names: Iterable[str]) -> bool:
 
 def _changes_program(host: RunHost, what: str) -> bool:
     """Whether the configuration in force does not name this program yet; of a script it is not known."""
-    controller = host.of(serving_controller(host)).answer()
-    bare = controller is not None and KEPT_CONF not in controller["ansible_facts"]["slurm_host"]["files"]
+    controller = host.of(serving_controller(host)).facts_or_none
+    bare = controller is not None and KEPT_CONF not in controller["files"]
     keys = {f"slurm.conf {key}" for key in what.partition(":")[0].removeprefix("slurm.conf ").split(", ")}
     changed = any(step["what"] in keys for step in _planned(host))
     return bare or changed or not what.startswith("slurm.conf ")

@@ -9,7 +9,6 @@ Its rules hold for role base and for roles that are used without it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ...cluster.package_source import files_version
 from . import registered
@@ -31,7 +30,7 @@ def has_repository(host: RunHost) -> bool:
 
 def packages_version(host: RunHost) -> str:
     """The version of the host's packages of Slurm, which further packages must have; empty without them."""
-    return str(host.facts["packages"].get(source(host).version, ""))
+    return host.facts["packages"].get(source(host).version, "")
 
 
 def slurm_version(host: RunHost) -> str:
@@ -158,5 +157,5 @@ def units_package(host: RunHost, daemon: str) -> str:
 
 def has_package(host: RunHost, *names: str) -> bool:
     """Whether the host has all of these packages."""
-    packages: dict[str, Any] = host.facts["packages"]
+    packages = host.facts["packages"]
     return all(name in packages for name in names)

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.fact_records import HostFact
+    from ....plugin_utils.results.module_results import HostAnswer
 
 ANSWER = "__slurm_facts"
 """The result of slurm_host_facts, as tasks register it."""
@@ -100,20 +104,21 @@ class RunHost(Mapping[str, Any]):
         """Whether this host is in one of the groups."""
         return any(group in groups for group in self["group_names"])
 
-    def answer(self) -> dict[str, Any] | None:
+    def answer(self) -> HostAnswer | None:
         """The result of slurm_host_facts on this host; None before it has answered."""
-        result = self.get(ANSWER) or {}
-        return result if "slurm_host" in (result.get("ansible_facts") or {}) else None
+        result: HostAnswer | None = self.get(ANSWER)
+        return result if result and "slurm_host" in (result.get("ansible_facts") or {}) else None
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """The facts of this host (`slurm_host` of the module slurm_host_facts).
-
-        Raises:
-            LookupError: the host has not answered.
-        """
+    def facts_or_none(self) -> HostFact | None:
+        """The facts of this host (`slurm_host` of the module slurm_host_facts); None before it has answered."""
         answer = self.answer()
-        if answer is None:
+        return answer["ansible_facts"]["slurm_host"] if answer is not None else None
+
+    @property
+    def facts(self) -> HostFact:
+        """The facts of this host. Raises LookupError: it has not answered."""
+        facts = self.facts_or_none
+        if facts is None:
             raise LookupError(f"{self.name} has not answered slurm_host_facts")
-        facts: dict[str, Any] = answer["ansible_facts"]["slurm_host"]
         return facts

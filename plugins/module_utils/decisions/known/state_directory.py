@@ -8,19 +8,21 @@ Each controller writes a file into it, and checks for the files of the others (r
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ...controller.state_save_location import state_directory_errors
 from ...controller.succession import HEARTBEAT, SERIAL, SHARED_SERIAL
 from ...formats.directory_purposes import directory_error
 from ...formats.written import written as written_as
 from ...language.hostlist import fold
-from ...results.module_results import MountPoint, StateDirectoryResult
 from . import registered
 from .host_paths import SCRIPTS_DIR
 from .run_host import RunHost
 from .shipped_files import HostFile, role_file
 from .whole_cluster import conf_servers, state_directory
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import MountPoint, StateDirectoryResult
 
 UNIT = "/etc/systemd/system/slurmctld.service.d/gpucluster-slurm-state.conf"
 """Prevents the start of slurmctld without the mount of the directory, and with older files than those in force. It

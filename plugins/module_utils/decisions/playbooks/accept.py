@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from difflib import unified_diff
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...results.module_results import AcceptanceOutput
 from ..known import registered
 from ..known.shipped_files import HostFile
 
@@ -50,6 +49,9 @@ from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library
 from ..known.run_host import RunHost
 from ..known.whole_cluster import tmp_fs
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import AcceptanceOutput
 
 REASON = 180
 """Characters of a drain's reason."""

@@ -9,19 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...doctor import diagnosis
-from ...doctor.results import DoctorInfo, DoctorNodeInfo
 from ..host import updates
 from ..known import registered
 from ..known.run_host import RunHost
 
 
-def server_facts(host: RunHost) -> dict[str, DoctorInfo]:
+def server_facts(host: RunHost) -> dict[str, dict[str, Any]]:
     """The facts of the controllers and the database host. A host outside of --limit has none."""
     servers = [*host.members("slurm_controller"), *host.members("slurm_database")]
     return registered.DOCTOR_SERVER_FACTS.by_host(host, servers)
 
 
-def node_facts(host: RunHost) -> dict[str, DoctorNodeInfo]:
+def node_facts(host: RunHost) -> dict[str, dict[str, Any]]:
     """The facts of the hosts of the nodes that are not well."""
     return registered.DOCTOR_NODE_FACTS.by_host(host, host.members("slurm_needs_doctor"))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from shlex import quote
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ...accounting.limits import name_of
 from ...cluster.keys import hosts_in
@@ -20,13 +20,15 @@ from ...language.hostlist import expand, fold
 from ...language.spelling import nearest
 from ...maintenance.mails import nodes_for_people
 from ...maintenance.window import NAME, minutes, moment
-from ...results.module_results import MaintenanceTimes
 from ..known import registered
 from ..known.host_paths import KEPT_DIR
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile
 from ..known.whole_cluster import profile, slurm_user
 from ..values.mail import SETTINGS
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import MaintenanceTimes
 
 MESSAGE_FILE = "/etc/update-motd.d/60-gpucluster-maintenance"
 """A script that pam_motd of Debian and Ubuntu runs at each login.

@@ -106,7 +106,7 @@ def _access(host: RunHost) -> bool:
 
 def _health(host: RunHost) -> bool:
     wanted = slurm_health.digest(host)
-    return bool(host.facts["made"].get("slurm_health", wanted) != wanted)
+    return host.facts["applied"].get("slurm_health", wanted) != wanted
 
 
 def _slurmd(host: RunHost) -> bool:
@@ -115,7 +115,7 @@ def _slurmd(host: RunHost) -> bool:
         return False
     text = slurmd.common(host, slurmd.values_checksum(host))
     wanted = slurmd.digest(text, host.name in host.shared("mig_hosts"), is_controller(host))
-    return bool(host.facts["made"].get("slurmd", wanted) != wanted)
+    return host.facts["applied"].get("slurmd", wanted) != wanted
 
 
 OTHER_CHANGES: Mapping[str, Callable[[RunHost], bool]] = {

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...language.hostlist import fold
 from ..daemons import host_packages, slurmctld
@@ -24,6 +24,9 @@ from ..known.whole_cluster import backup_hosts, serving_controller
 from ..run import comparison, preparation, stages
 from ..servers import report_server
 from . import accept
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import HostAnswer
 
 Row = dict[str, Any]
 
@@ -58,7 +61,7 @@ def differences(host: RunHost) -> Row:
                 "differences": [
                     {"what": what, "text": text}
                     for what, text in (
-                        *answers.get(name, {}).get("drift", ()),
+                        *(answers[name].get("drift", ()) if name in answers else ()),
                         *common.get(name, ()),
                         *_not_booted(host.of(name)),
                     )
@@ -136,7 +139,7 @@ def _not_booted(host: RunHost) -> Iterator[tuple[str, str]]:
             yield NOT_BOOTED[update["kind"]], f"the newest one is not booted: {versions}"
 
 
-def _of_comparison(host: RunHost, answers: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
+def _of_comparison(host: RunHost, answers: Mapping[str, HostAnswer]) -> dict[str, list[tuple[str, str]]]:
     """The differences that the answers of all hosts tell together."""
     found: dict[str, list[tuple[str, str]]] = {}
 
@@ -151,8 +154,8 @@ def _of_comparison(host: RunHost, answers: Mapping[str, Any]) -> dict[str, list[
         add([name], "packages", text)
     add(comparison.access_hosts(host, answers), "files", "files about who may log in are different")
     controllers = {
-        name: records
-        for name, records in comparison.facts_of(answers, "made").items()
+        name: fact["applied"]
+        for name, fact in comparison.facts_by_host(answers).items()
         if name in host["slurm_controllers"]
     }
     work = comparison.services_with_work(host, answers) | {"controller": slurmctld.changed_hosts(host, controllers)}

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...cluster import access_key
 from ...cluster.package_source import files_version
@@ -22,10 +22,13 @@ from ...configuration.release_order import PACKAGE_SOURCE
 from ...language.hostlist import expand, fold
 from ..daemons import slurmd
 from ..known import registered, secret_sources
-from ..known.registered import Command, Registered
+from ..known.registered import Registered
 from ..known.run_host import RunHost
 from ..known.whole_cluster import backup_hosts
 from ..servers.backup import PROGRAM
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import Command
 
 IDS_A_SECOND = 40
 """Job ids that no cluster uses in each second: by default slurmctld has at most 10,000 jobs (MaxJobCount), and each of

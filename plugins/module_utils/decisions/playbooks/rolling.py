@@ -233,7 +233,7 @@ def results(host: RunHost) -> dict[str, str]:
     found = {}
     for name in registered.ROLLING_STEP.of(host)["ready"]:
         lost = name not in host.play_hosts
-        found[name] = "it was not reached" if lost else registered.ROLLING_ERROR.seen(host.of(name))
+        found[name] = "it was not reached" if lost else registered.ROLLING_ERROR.get(host.of(name)) or ""
     return found
 
 

@@ -100,12 +100,8 @@ def next_digest(host: RunHost) -> str:
 
 def _keys(host: RunHost, path: str) -> dict[str, str]:
     """The checksums of a file on the hosts that have answered, by host; empty where it is missing."""
-    answers = {name: host.of(name).answer() for name in cluster_hosts(host)}
-    return {
-        name: answer["ansible_facts"]["slurm_host"]["files"].get(path, "")
-        for name, answer in answers.items()
-        if answer is not None
-    }
+    answers = {name: host.of(name).facts_or_none for name in cluster_hosts(host)}
+    return {name: facts["files"].get(path, "") for name, facts in answers.items() if facts is not None}
 
 
 def present_digest(host: RunHost) -> str:
@@ -173,7 +169,7 @@ def _host_errors(host: RunHost) -> Iterator[str]:
     stopped = [
         name
         for name in host["slurm_controllers"]
-        if (answer := host.of(name).answer()) is not None and not runs_slurmctld(answer["ansible_facts"]["slurm_host"])
+        if (facts := host.of(name).facts_or_none) is not None and not runs_slurmctld(facts)
     ]
     if stopped:
         yield f"munge: slurmctld does not run on {fold(stopped)}: run gpucluster.slurm.site first"
@@ -202,8 +198,8 @@ def command(_host: RunHost, step: str) -> list[str]:
 
 def arming(host: RunHost, at: float) -> list[str]:
     """The command that arms this host for a time of the control host's clock."""
-    answer = host.answer() or {}
-    options = [f"--at={at + float(answer.get('clock_offset') or 0):.1f}", f"--gap={gap(host):.1f}"]
+    answer = host.answer()
+    options = [f"--at={at + (answer['clock_offset'] if answer else 0):.1f}", f"--gap={gap(host):.1f}"]
     if host.within(*_ASKING, "slurm_database") or is_controller(host):
         options += [f"--controller={address}" for address in conf_servers(host)]
     options += ["--is-controller"] if is_controller(host) else []

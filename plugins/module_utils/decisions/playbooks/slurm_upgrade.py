@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...client.scontrol import controllers
 from ...cluster.package_source import files_version, package_entries
@@ -18,13 +18,15 @@ from ...configuration.upgrade import converts_database, parts, upgrade_plan
 from ...controller.succession import SERIAL
 from ...language.formatting import listed
 from ...language.hostlist import fold
-from ...results.module_results import ConversionResult
 from ..daemons.slurm_client import wants_sackd
 from ..known import registered
 from ..known.host_paths import UPGRADE_DIR, UPGRADE_MARK
 from ..known.run_host import RunHost
 from ..known.whole_cluster import is_controller, serving_controller, source
 from ..servers import rest
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import ConversionResult
 
 USUAL_TIMEOUT = 300
 """Slurm's SlurmdTimeout, in seconds."""

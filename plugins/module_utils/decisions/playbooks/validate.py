@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...accounting.policy import closed_users, entities_of
 from ...jobs import validation
 from ...jobs.batch import ACCEPTED
 from ...language.hostlist import expand, fold
-from ...results.module_results import EndedJob
 from ..host import updates
 from ..known import registered
 from ..known.run_host import RunHost
 from ..known.whole_cluster import profile
 from ..run.preflight import policy_values
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import EndedJob
 
 DOCTOR = "The playbook gpucluster.slurm.doctor finds the causes of faults of nodes."
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...cluster.package_source import files_version
 from ...configuration.release_order import release_order
@@ -27,13 +27,14 @@ from ..servers import prometheus
 from . import stages
 from .questions import asked_controllers
 
+if TYPE_CHECKING:
+    from ....plugin_utils.results.fact_records import DirectoryUsers, HostFact
+    from ....plugin_utils.results.module_results import HostAnswer
+
 MOST_SECONDS = 30
 """Clocks of the hosts differ by less. munge refuses credentials between clocks that differ by 300 s."""
 
 NODE_LINE = re.compile(r"NodeName=(\S+)")
-
-Answer = Mapping[str, Any]
-"""A result of the module slurm_host_facts, with what the control host has added to it."""
 
 AWAY, SILENT = "was not reached by this run", "gave no facts"
 """How a host has not answered."""
@@ -57,7 +58,7 @@ class HostComparison:
     work: list[dict[str, Any]]
     """Hosts with the groups of stages that have work there, in addition to those that each host's own answer told."""
     directory_users: list[str]
-    directory_answers: dict[str, Any]
+    directory_answers: dict[str, DirectoryUsers]
     """How hosts know the users of a directory, if they do not agree."""
 
 
@@ -101,20 +102,15 @@ def primary(host: RunHost) -> str:
     return next(iter(host["slurm_controllers"]), "")
 
 
-def all_answers(host: RunHost) -> dict[str, Answer]:
+def all_answers(host: RunHost) -> dict[str, HostAnswer]:
     """The answers of the hosts that were reached, in the order of the play."""
     found = {name: host.of(name).answer() for name in host.play_hosts}
     return {name: answer for name, answer in found.items() if answer is not None}
 
 
-def facts_by_host(answers: Mapping[str, Answer]) -> dict[str, Any]:
+def facts_by_host(answers: Mapping[str, HostAnswer]) -> dict[str, HostFact]:
     """The fact `slurm_host` of all hosts, by host."""
     return {host: answer["ansible_facts"]["slurm_host"] for host, answer in answers.items()}
-
-
-def facts_of(answers: Mapping[str, Answer], name: str) -> dict[str, Any]:
-    """One part of it of all hosts, by host."""
-    return {host: fact[name] for host, fact in facts_by_host(answers).items()}
 
 
 def unreached(host: RunHost) -> list[str]:
@@ -138,7 +134,7 @@ def _lack(host: RunHost, name: str) -> tuple[str, str]:
     return SILENT if result.get("failed") and not result.get("unreachable") else AWAY, reason
 
 
-def stop_lines(host: RunHost, found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def stop_lines(host: RunHost, found: Mapping[str, HostFact]) -> list[str]:
     """Why the run must touch none of its hosts: some belong to another cluster, or are those of a newer collection.
 
     A host of another cluster would lose its munge key and its configuration. The run stops for all hosts: with the
@@ -171,7 +167,7 @@ def objections_of_role(host: RunHost) -> list[str]:
     return stop_lines(host, {host.name: host.facts}) or platform.objections(host)
 
 
-def serving_of(host: RunHost, answers: Mapping[str, Answer]) -> str:
+def serving_of(host: RunHost, answers: Mapping[str, HostAnswer]) -> str:
     """The controller that serves. Another one than the primary serves after a takeover.
 
     If none has said so, it is the primary. Without its host it is a standby that has files in force and is stopped, as
@@ -185,13 +181,13 @@ def serving_of(host: RunHost, answers: Mapping[str, Answer]) -> str:
     return next((name for name in said if name in host["slurm_controllers"]), primary(host))
 
 
-def runs_slurmctld(facts: Mapping[str, Any]) -> bool:
+def runs_slurmctld(facts: HostFact) -> bool:
     """Whether slurmctld runs on a host, by its facts."""
     clusters = facts["clusters"]
     return "slurmctld" in {*clusters["daemons"], *(found["by"] for found in clusters["found"])}
 
 
-def unreached_controller(host: RunHost, answers: Mapping[str, Answer]) -> str:
+def unreached_controller(host: RunHost, answers: Mapping[str, HostAnswer]) -> str:
     """Why the run stops without its controller.
 
     With --tags base and people the other hosts get everything that needs no controller.
@@ -199,7 +195,7 @@ def unreached_controller(host: RunHost, answers: Mapping[str, Answer]) -> str:
     controller = serving_controller(host)
     if controller not in unreached(host) or {*host["ansible_run_tags"]} <= {"base", "people"}:
         return ""
-    said = [name for name, serving in facts_of(answers, "serving_controller").items() if serving == controller]
+    said = [name for name, fact in facts_by_host(answers).items() if fact["serving_controller"] == controller]
     who = f"{controller}, which serves as {fold(said)} says," if said else f"the controller {controller}"
     how, reason = _lack(host, controller)
     return (
@@ -208,7 +204,7 @@ def unreached_controller(host: RunHost, answers: Mapping[str, Answer]) -> str:
     )
 
 
-def releases(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, Any]:
+def releases(host: RunHost, answers: Mapping[str, HostAnswer]) -> dict[str, Any]:
     """The release of the cluster, and the hosts that do not fit it.
 
     A controller outside of this run counts if it was asked. A run of upgrade.yml brings the hosts to another release,
@@ -216,7 +212,7 @@ def releases(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, Any]:
     """
     if registered.SLURM_UPGRADES.get(host):
         return release_order({}, host["slurm_controllers"], host["slurm_database"])
-    found = facts_of(answers, "slurm")
+    found = {name: fact["slurm"] for name, fact in facts_by_host(answers).items()}
     asked = registered.BASE_CONTROLLER.seen(host).get("ansible_facts")
     if asked:
         found[serving_controller(host)] = asked["slurm_host"]["slurm"]
@@ -265,7 +261,7 @@ def open_questions(host: RunHost, order: Mapping[str, Any]) -> list[str]:
     return questions
 
 
-def refusals(host: RunHost, answers: Mapping[str, Answer], order: Mapping[str, Any]) -> dict[str, list[str]]:
+def refusals(host: RunHost, answers: Mapping[str, HostAnswer], order: Mapping[str, Any]) -> dict[str, list[str]]:
     """Why hosts are left out: what their own answers told, and what the comparison tells."""
     clocks, known = {} if image.builds(host) else wrong_clocks(host, answers), known_nodes(host)
     found = {}
@@ -293,16 +289,16 @@ def known_nodes(host: RunHost) -> set[str] | None:
     return {node for match in names if match for node in expand(match[1])}
 
 
-def wrong_clocks(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, str]:
+def wrong_clocks(host: RunHost, answers: Mapping[str, HostAnswer]) -> dict[str, str]:
     """Hosts whose clock differs from that of the first controller of the run.
 
     The control host's clock may be wrong itself. Without a controller it is the reference.
     """
     reference = next((name for name in host["slurm_controllers"] if name in answers), "")
-    zero = float(answers[reference]["clock_offset"]) if reference else 0.0
+    zero = answers[reference]["clock_offset"] if reference else 0.0
     texts = {}
     for name, answer in answers.items():
-        offset = float(answer["clock_offset"]) - zero
+        offset = answer["clock_offset"] - zero
         if abs(offset) >= MOST_SECONDS:
             texts[name] = (
                 f"the clock is {round(abs(offset))} s {'ahead of' if offset > 0 else 'behind'} that of "
@@ -313,14 +309,14 @@ def wrong_clocks(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, str]
     return texts
 
 
-def differing_directory_answers(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, Any]:
+def differing_directory_answers(host: RunHost, answers: Mapping[str, HostAnswer]) -> dict[str, DirectoryUsers]:
     """How the hosts know the users of a directory; empty without one."""
     if not host.shared("uses_directory") or not host.shared("policy_users"):
         return {}
-    return facts_of(answers, "directory")
+    return {name: fact["directory"] for name, fact in facts_by_host(answers).items()}
 
 
-def access_hosts(host: RunHost, answers: Mapping[str, Answer]) -> list[str]:
+def access_hosts(host: RunHost, answers: Mapping[str, HostAnswer]) -> list[str]:
     """The hosts whose files of access differ."""
     if not host["slurm_access"]:
         return []
@@ -328,13 +324,13 @@ def access_hosts(host: RunHost, answers: Mapping[str, Answer]) -> list[str]:
     return [name for name in answers if access.differs(host.of(name), digests)]
 
 
-def services_with_work(host: RunHost, answers: Mapping[str, Answer]) -> dict[str, list[str]]:
+def services_with_work(host: RunHost, answers: Mapping[str, HostAnswer]) -> dict[str, list[str]]:
     """The hosts on which daemons are not as the last run has left them, by stage.
 
     Stages that change something which slurmctld or slurmd depends on let the run compare these again
     (`controllers_again`, `nodes_again`).
     """
-    records = facts_of(answers, "made")
+    records = {name: fact["applied"] for name, fact in facts_by_host(answers).items()}
     controllers = {name: records[name] for name in records if name in host["slurm_controllers"]}
     nodes = {name: records[name] for name in records if name in host.members("slurm_compute")}
     compute = {*slurm_health.hosts_with_work(host, nodes), *slurmd.hosts_with_work(host, nodes)}
@@ -356,13 +352,13 @@ def nodes_again(host: RunHost) -> list[str]:
     return slurmd.hosts_with_work(host, records_on(host, "slurm_compute"))
 
 
-def records_on(host: RunHost, group: str) -> dict[str, Any]:
+def records_on(host: RunHost, group: str) -> dict[str, dict[str, str]]:
     """The checksums that modules have recorded on the hosts of a group, by host of this play."""
     members = {*host.members(group)}
-    return {name: host.of(name).facts["made"] for name in host.play_hosts if name in members}
+    return {name: host.of(name).facts["applied"] for name in host.play_hosts if name in members}
 
 
-def registration_has_findings(host: RunHost, answers: Mapping[str, Answer]) -> bool:
+def registration_has_findings(host: RunHost, answers: Mapping[str, HostAnswer]) -> bool:
     """Whether the measured hardware differs from what is declared, or a program of slurm.conf is missing."""
     if image.builds(host):
         return False
@@ -372,7 +368,9 @@ def registration_has_findings(host: RunHost, answers: Mapping[str, Answer]) -> b
     return bool(found.hardware or found.programs)
 
 
-def work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, Any]) -> dict[str, list[str]]:
+def work(
+    host: RunHost, answers: Mapping[str, HostAnswer], directory: Mapping[str, DirectoryUsers]
+) -> dict[str, list[str]]:
     """The groups of stages that have work on each host, as only the comparison tells."""
     groups: dict[str, list[str]] = {name: [] for name in answers}
     for name, stage in _find_work(host, answers, directory):
@@ -380,7 +378,9 @@ def work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, A
     return {name: needed for name, needed in groups.items() if needed}
 
 
-def _find_work(host: RunHost, answers: Mapping[str, Answer], directory: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _find_work(
+    host: RunHost, answers: Mapping[str, HostAnswer], directory: Mapping[str, DirectoryUsers]
+) -> Iterator[tuple[str, str]]:
     """Hosts and stages that have work there."""
     controller = serving_controller(host)
     if controller in answers:

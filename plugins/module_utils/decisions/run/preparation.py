@@ -62,7 +62,7 @@ def wants_directories(host: RunHost) -> bool:
 def wants_packages(host: RunHost) -> bool:
     """Whether packages are missing, or an installation was interrupted."""
     packages = host.facts["packages"]
-    return bool(host.facts["interrupted"]) or any(name not in packages for name in host_packages.wanted_packages(host))
+    return host.facts["interrupted"] or any(name not in packages for name in host_packages.wanted_packages(host))
 
 
 def wants_hold(host: RunHost, wanted: Installation) -> bool:
@@ -82,7 +82,7 @@ def wants_upkeep(host: RunHost) -> bool:
 
 def wants_version(host: RunHost) -> bool:
     """Whether the version of what the collection keeps on the host is to be written. A newer one stops the run."""
-    return int(host.facts["state_version"]) != state_version.VERSION
+    return host.facts["state_version"] != state_version.VERSION
 
 
 def wants_kernel(host: RunHost) -> bool:

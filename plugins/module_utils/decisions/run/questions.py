@@ -81,7 +81,7 @@ def questions(host: RunHost, update_lists: bool = False) -> dict[str, Any]:
             *(path for path, _text in unattended_changes.FILES.values()),
         ],
         "kernel": list(kernel.wanted_settings(host)),
-        "made": [*RECORDS, *prometheus.asked_records(host)],
+        "applied": [*RECORDS, *prometheus.asked_records(host)],
         "programs": programs(host["slurm_conf"], host["group_names"], OWN_PROGRAMS, host.shared("site_scripts")),
         "scripts": host.shared("site_scripts") if is_controller(host) else {},
         "part": {"path": "/etc/hosts", "marker": preparation.hosts_marker(host)},

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...configuration.ports import ALERTMANAGER, NODE_EXPORTER, PROMETHEUS
 from ...formats.package_names import INSTALLED
@@ -53,6 +53,9 @@ from .exporters import (
     timer_files,
     wanted_packages,
 )
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.fact_records import HostFact
 
 DIRECTORY = "/etc/gpucluster-slurm/prometheus"
 CONFIGURATION = f"{DIRECTORY}/prometheus.yml"
@@ -264,7 +267,7 @@ def ready_urls(host: RunHost) -> list[str]:
 # -- which hosts have work --------------------------------------------------------------------------------------------
 
 
-def hosts_with_work(host: RunHost, facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def hosts_with_work(host: RunHost, facts: Mapping[str, HostFact]) -> list[str]:
     """The hosts on which something of the key is not as the last run has left it, or is left of it.
 
     The files of Prometheus follow from the release of Slurm, so that its host is left as it is in a run without a
@@ -283,12 +286,12 @@ def hosts_with_work(host: RunHost, facts: Mapping[str, Mapping[str, Any]]) -> li
     changed = {
         name
         for name, found in facts.items()
-        if name in prepared or any(found["made"].get(record) != wanted[name] for record in names(cluster, name))
+        if name in prepared or any(found["applied"].get(record) != wanted[name] for record in names(cluster, name))
     }
     if cluster.server in facts and slurmctld_metrics.known_release(host):
         own = server_digest(host.of(cluster.server), cluster)
-        made = facts[cluster.server]["made"]
-        changed |= {cluster.server} if any(made.get(name) != own for name in server_names(cluster)) else set()
+        applied = facts[cluster.server]["applied"]
+        changed |= {cluster.server} if any(applied.get(name) != own for name in server_names(cluster)) else set()
     return [name for name in facts if name in changed or name in lost]
 
 
@@ -297,13 +300,13 @@ def has_other_options(host: RunHost) -> bool:
 
     A service without a record may have any options, such as after a boot.
     """
-    cluster, made = measured_or_none(host), host.facts["made"]
+    cluster, applied = measured_or_none(host), host.facts["applied"]
     if cluster is None or lost_of(host, cluster):
         return bool(lost_of(host, cluster))
     wanted = dict.fromkeys(names(cluster, host.name), digests(cluster, [host.name])[host.name])
     if host.name == cluster.server and slurmctld_metrics.known_release(host):
         wanted |= dict.fromkeys(server_names(cluster), server_digest(host, cluster))
-    return any(made.get(name, digest) != digest for name, digest in wanted.items())
+    return any(applied.get(name, digest) != digest for name, digest in wanted.items())
 
 
 def asked_records(host: RunHost) -> list[str]:

@@ -79,7 +79,8 @@ def key_files(host: RunHost) -> list[HostFile]:
 def packages(host: RunHost) -> list[str]:
     """The packages that the host needs for the key. Those of slurmrestd are those of the role."""
     plugin = source(host).packages["tokens_of_slurm"] if has_key(host) else ()
-    return [*plugin, *(DISTRIBUTION_PACKAGES["rest_front"] if is_served(host) else ())]
+    purposes = ("rest_front", "tokens") if is_served(host) else ()
+    return [*plugin, *(name for purpose in purposes for name in DISTRIBUTION_PACKAGES[purpose])]
 
 
 def wanted_packages(host: RunHost) -> list[str]:
@@ -88,14 +89,14 @@ def wanted_packages(host: RunHost) -> list[str]:
 
 
 def all_packages(host: RunHost) -> list[str]:
-    """Slurm's packages that only the key needs: of SchedMD's, slurm-smd is for all."""
+    """The packages that only this key and `monitoring` need: of SchedMD's, slurm-smd is for all."""
     own = source(host)
-    names = [*own.packages[ROLE], *own.packages["tokens_of_slurm"]]
+    names = [*own.packages[ROLE], *own.packages["tokens_of_slurm"], *DISTRIBUTION_PACKAGES["tokens"]]
     return [name for name in dict.fromkeys(names) if name != own.version]
 
 
 def package_records(host: RunHost) -> list[HostFile]:
-    """A file for each of Slurm's packages that this run installs for the key, for its removal."""
+    """A file for each of these packages that this run installs for the key, for its removal."""
     wanted = wanted_packages(host) if is_served(host) else packages(host)
     known = [*host.facts["packages"], *exporters.packages(host)]
     new = [name for name in all_packages(host) if name in wanted and name not in known]

@@ -9,7 +9,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...configuration.spank import plugstack_lines
 from ...jobs.validation import container_jobs
@@ -17,10 +17,12 @@ from ..known import registered
 from ..known.host_paths import JOB_DIR, PYXIS_DIR, PYXIS_PLUGIN
 from ..known.packages import MANAGED
 from ..known.platform import platform, slurm_release
-from ..known.registered import Command
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile, plain_file
 from ..known.whole_cluster import profile, serving_controller
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import Command
 
 OPTION = "--container-image"
 """The option of srun that the plugin adds."""

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...jobs.validation import validation_jobs
-from ...results.module_results import PlannedChange, PolicyResult
 from ..known import registered
 from ..known.run_host import RunHost
 from ..known.whole_cluster import profile
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.module_results import PlannedChange, PolicyResult
 
 POLICY = ("slurm_accounting_limits", "slurm_accounting_qos", "slurm_accounting_accounts", "slurm_accounting_users")
 

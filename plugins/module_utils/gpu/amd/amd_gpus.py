@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ...hardware.sysfs import Tree
-from ...results.fact_records import GpuFact
 from ..pci import PCI, near_cores, numa_node, pci_model
 from ..vendor import Ask, GpuVendor, Warn, gres_type
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.fact_records import GpuFact
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
 VENDOR = 0x1002

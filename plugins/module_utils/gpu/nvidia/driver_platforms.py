@@ -112,10 +112,7 @@ UBUNTU_SERVER = DriverBranch(
         ),
         "proprietary": SignedModules(
             driver=["nvidia-headless-no-dkms-{branch}-server"],
-            modules=[
-                "linux-modules-nvidia-{branch}-server-{kernel}",
-                "linux-modules-nvidia-{branch}-server-{flavour}",
-            ],
+            modules=["linux-modules-nvidia-{branch}-server-{kernel}", "linux-modules-nvidia-{branch}-server-{flavour}"],
         ),
     },
 )
@@ -183,14 +180,8 @@ PLATFORMS: Mapping[str, Mapping[str, DriverSource]] = {
     "debian sid": {
         "distribution": DriverSource(DEBIAN, {"550": DEBIAN_CURRENT, "535": DEBIAN_TESLA, "470": DEBIAN_TESLA})
     },
-    "ubuntu 22.04": {
-        "distribution": DriverSource(UBUNTU, UBUNTU_BRANCHES),
-        "nvidia": nvidia_for_ubuntu("ubuntu2204"),
-    },
-    "ubuntu 24.04": {
-        "distribution": DriverSource(UBUNTU, UBUNTU_BRANCHES),
-        "nvidia": nvidia_for_ubuntu("ubuntu2404"),
-    },
+    "ubuntu 22.04": {"distribution": DriverSource(UBUNTU, UBUNTU_BRANCHES), "nvidia": nvidia_for_ubuntu("ubuntu2204")},
+    "ubuntu 24.04": {"distribution": DriverSource(UBUNTU, UBUNTU_BRANCHES), "nvidia": nvidia_for_ubuntu("ubuntu2404")},
     "ubuntu 26.04": {"distribution": DriverSource(UBUNTU, {"580": UBUNTU_SERVER, "595": UBUNTU_SERVER})},
 }
 """By distribution and release, as /etc/os-release has them, and source."""
@@ -204,5 +195,5 @@ def driver_platforms() -> dict[str, dict[str, dict[str, Any]]]:
     }
 
 
-def _without_none(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_none(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     return {name: value for name, value in pairs if value is not None}

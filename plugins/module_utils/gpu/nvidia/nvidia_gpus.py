@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...hardware.sysfs import Tree
-from ...results.fact_records import GpuFact, MigInstance
 from .. import vendor
 from ..pci import PCI, is_display, near_cores, numa_node, pci_model
 from ..vendor import Ask, GpuVendor, Warn, detected_name
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.fact_records import GpuFact, MigInstance
 
 DRIVER = "/proc/driver/nvidia/gpus"
 VENDOR = "0x10de"

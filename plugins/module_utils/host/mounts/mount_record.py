@@ -12,10 +12,9 @@ import hashlib
 import json
 import os
 from collections.abc import Collection
-from typing import Any
 
 from ..files import File, write
-from ..json_files import read_record
+from ..json_files import Record, read_record
 from .mountinfo import mounted
 
 PATH = "/var/lib/gpucluster-slurm/storage"
@@ -26,12 +25,12 @@ INCOMPLETE = "incomplete"
 """The state of a host that has something to do: a run was killed, something has changed, a mount waits for its end."""
 
 
-def read() -> dict[str, Any]:
+def read() -> Record:
     """The record; empty without one, or if it cannot be read."""
     return read_record(PATH)
 
 
-def keep(record: dict[str, Any]) -> None:
+def keep(record: Record) -> None:
     """Write the record in one step. Raises OSError, FileError."""
     write([File(PATH, f"{json.dumps(record, indent=1, sort_keys=True)}\n".encode())])
 

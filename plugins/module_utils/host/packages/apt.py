@@ -15,7 +15,7 @@ from .package_files import PackageFile
 from .package_manager import PackageManager
 
 if TYPE_CHECKING:
-    from ...results.module_results import Plugin
+    from ....plugin_utils.results.module_results import Plugin
 
 
 class Apt(PackageManager):

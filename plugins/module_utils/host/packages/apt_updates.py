@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from . import dpkg
 
 if TYPE_CHECKING:
-    from ...results.module_results import UpdateRecord, Updates
+    from ....plugin_utils.results.module_results import UpdateRecord, Updates
 
 POLICY = ("apt-cache", "policy")
 """Asks for apt's lists, or for the versions of the packages whose names follow."""

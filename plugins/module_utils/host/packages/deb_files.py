@@ -18,7 +18,7 @@ from . import package_files
 from .package_files import PackageFile, RefusedError, find_file
 
 if TYPE_CHECKING:
-    from ...results.module_results import Plugin
+    from ....plugin_utils.results.module_results import Plugin
 
 
 def read_package(module: AnsibleModule, package: dict[str, str | None]) -> PackageFile:

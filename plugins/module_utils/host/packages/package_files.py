@@ -22,7 +22,7 @@ from ...language.errors import CollectionError
 from ..files import named_in_errors
 
 if TYPE_CHECKING:
-    from ...results.module_results import Plugin
+    from ....plugin_utils.results.module_results import Plugin
 
 CACHE = "/var/cache/gpucluster-slurm"
 

@@ -14,7 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 from .package_files import PackageFile
 
 if TYPE_CHECKING:
-    from ...results.module_results import Plugin
+    from ....plugin_utils.results.module_results import Plugin
 
 
 class PackageManager(ABC):

@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ...client import slurm_records
 from ...client.slurm_records import WAITING, GresCount
 from ...language.job_reasons import NOT_PLANNED, explain
 from .gpu_answers import GpuCluster, JobUse, NodeGpus, ShownJob, expand, find_wanted, read_field
-from .gpu_tables import name_type
+from .gpu_tables import Report, name_type
 from .job_limits import JobLimit
 
 FOR_RESOURCES = {"None", "Priority", "Resources", "ReqNodeNotAvail", "Nodes"}
@@ -50,7 +49,7 @@ def name_counts(counts: Sequence[int]) -> dict[str, int]:
     return dict(zip(("total", "used", "free", "unavailable"), counts))
 
 
-def report_types(nodes: list[NodeGpus]) -> list[dict[str, Any]]:
+def report_types(nodes: list[NodeGpus]) -> list[Report]:
     """GPUs by type and partition."""
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 4)
     parts: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0] * 4))
@@ -67,12 +66,12 @@ def report_types(nodes: list[NodeGpus]) -> list[dict[str, Any]]:
     ]
 
 
-def report_gres(gres: GresCount) -> dict[str, Any]:
+def report_gres(gres: GresCount) -> Report:
     """Kind, type and count for JSON."""
     return {"kind": gres.kind, "type": gres.type, "count": gres.number}
 
 
-def report_job(job: ShownJob, uses: list[JobUse]) -> dict[str, Any]:
+def report_job(job: ShownJob, uses: list[JobUse]) -> Report:
     """A job that has GPUs."""
     gpus = [
         report_gres(use.gres)
@@ -87,7 +86,7 @@ def report_job(job: ShownJob, uses: list[JobUse]) -> dict[str, Any]:
     )
 
 
-def report_others(cluster: GpuCluster) -> list[dict[str, Any]]:
+def report_others(cluster: GpuCluster) -> list[Report]:
     """GPUs that no job has which Slurm shows."""
     others: Counter[tuple[str, str]] = Counter()
     for node in cluster.nodes:
@@ -105,7 +104,7 @@ def report_others(cluster: GpuCluster) -> list[dict[str, Any]]:
     return [report_gres(GresCount(kind, name, number)) for (kind, name), number in sorted(others.items()) if number > 0]
 
 
-def report_waiting(job: ShownJob, now: int) -> dict[str, Any]:
+def report_waiting(job: ShownJob, now: int) -> Report:
     """A job that waits."""
     planned = not job.start or job.start < now + NOT_PLANNED or job.reason == "BeginTime"
     return (
@@ -117,7 +116,7 @@ def report_waiting(job: ShownJob, now: int) -> dict[str, Any]:
     )
 
 
-def report_overview(cluster: GpuCluster, user: str, alone: bool) -> dict[str, Any]:
+def report_overview(cluster: GpuCluster, user: str, alone: bool) -> Report:
     """What there is, who uses it, and the waiting jobs of a user; `alone` shows no jobs of others."""
     running = [job for job in cluster.jobs if job.id in cluster.uses and (not alone or job.user == user)]
     waiting = [job for job in cluster.jobs if job.state in WAITING and job.user == user and find_wanted(job)]
@@ -130,7 +129,7 @@ def report_overview(cluster: GpuCluster, user: str, alone: bool) -> dict[str, An
     }
 
 
-def report_free(cluster: GpuCluster, wanted: str) -> dict[str, Any]:
+def report_free(cluster: GpuCluster, wanted: str) -> Report:
     """GPUs that are free, by node, of the types whose name contains a text."""
     nodes = []
     for node in cluster.nodes:
@@ -179,7 +178,7 @@ def waits_for_nodes(job: ShownJob) -> bool:
     return job.state in WAITING and re.split(r"[ ,]", job.reason, maxsplit=1)[0] in FOR_RESOURCES
 
 
-def find_maintenance(reservations: str, hosts: set[str], job: ShownJob, now: int) -> list[dict[str, Any]]:
+def find_maintenance(reservations: str, hosts: set[str], job: ShownJob, now: int) -> list[Report]:
     """The maintenance that keeps a job from its nodes, by the output of RESERVATIONS, with the --time that ends before.
 
     hosts: those of its partitions. If Slurm does not say that it waits for this, all of them must be concerned.
@@ -200,7 +199,7 @@ def find_maintenance(reservations: str, hosts: set[str], job: ShownJob, now: int
     return sorted(found, key=lambda each: each["start"])
 
 
-def find_sooner(cluster: GpuCluster, job: ShownJob) -> list[dict[str, Any]]:
+def find_sooner(cluster: GpuCluster, job: ShownJob) -> list[Report]:
     """What may start sooner than a job that waits for GPUs of one type: other values of its options."""
     wanted = find_wanted(job)
     if not waits_for_nodes(job) or len(wanted) != 1 or wanted[0].kind != "gpu":
@@ -217,7 +216,7 @@ def find_sooner(cluster: GpuCluster, job: ShownJob) -> list[dict[str, Any]]:
         ]
         minutes = (min(starts) - cluster.now) // 60 if starts else 0
         return [{"time_limit": minutes * 60}] if minutes and (job.limit is None or job.limit > minutes * 60) else []
-    sooner: list[dict[str, Any]] = [{"type": gpus.type, "count": most}] if most else []
+    sooner: list[Report] = [{"type": gpus.type, "count": most}] if most else []
     sooner += [
         {"type": name, "count": gpus.number}
         for name in sorted(free)
@@ -230,8 +229,8 @@ def report_why(
     cluster: GpuCluster,
     jobs: list[ShownJob],
     limits: dict[str, list[JobLimit]],
-    maintenance: dict[str, list[dict[str, Any]]] | None = None,
-) -> dict[str, Any]:
+    maintenance: dict[str, list[Report]] | None = None,
+) -> Report:
     """Why jobs wait. limits, maintenance: by the ids of jobs."""
     reports = []
     for job in jobs:

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+Report = dict[str, Any]
+"""An answer of `gpus --json`, or a part of it (README.md of role job_tools)."""
+
 
 def visible(text: str) -> str:
     """A text without characters that control a terminal: they are written as escapes."""
@@ -67,12 +70,12 @@ def name_duration(seconds: int | None) -> str:
     return (f"{days}-" if days else "") + f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"
 
 
-def name_wanted(gpus: Sequence[dict[str, Any]]) -> str:
+def name_wanted(gpus: Sequence[Report]) -> str:
     """The GPUs that a job wants."""
     return ", ".join(f"{gpu['count']} {name_type(gpu['kind'], gpu['type'])}" for gpu in gpus) or "no GPU"
 
 
-def name_indices(gpu: dict[str, Any]) -> str:
+def name_indices(gpu: Report) -> str:
     """Which GPUs a job has on each node."""
     indices = gpu["indices"]
     if indices is None:
@@ -86,7 +89,7 @@ def name_indices(gpu: dict[str, Any]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
-def show_types(types: list[dict[str, Any]], width: int) -> list[str]:
+def show_types(types: list[Report], width: int) -> list[str]:
     """The table of types and partitions."""
     columns = ("total", "used", "free", "unavailable")
     rows = []
@@ -101,7 +104,7 @@ def show_types(types: list[dict[str, Any]], width: int) -> list[str]:
     return table(header, rows, width, header[2:])
 
 
-def show_jobs(report: dict[str, Any], width: int) -> list[str]:
+def show_jobs(report: Report, width: int) -> list[str]:
     """The table of jobs that have GPUs."""
     now, rows = report["time"], []
     for job in report["jobs"]:
@@ -122,7 +125,7 @@ def show_jobs(report: dict[str, Any], width: int) -> list[str]:
     return ["", *table(header, rows, width, ("N", "LEFT"))]
 
 
-def show_waiting(report: dict[str, Any], width: int) -> list[str]:
+def show_waiting(report: Report, width: int) -> list[str]:
     """The table of waiting jobs, with the reason below each."""
     rows = []
     for job in report["waiting"]:
@@ -135,7 +138,7 @@ def show_waiting(report: dict[str, Any], width: int) -> list[str]:
     return ["", header, *(line for pair in zip(lines, reasons) for line in pair)]
 
 
-def show_free(report: dict[str, Any], width: int) -> list[str]:
+def show_free(report: Report, width: int) -> list[str]:
     """The table of free GPUs: nodes with the same number are together."""
     groups: dict[tuple[str, int, str], list[str]] = defaultdict(list)
     for row in report["nodes"]:
@@ -148,7 +151,7 @@ def show_free(report: dict[str, Any], width: int) -> list[str]:
     return table(header, rows, width, header[1:3]) if rows else ["No such GPU is free."]
 
 
-def show_sooner(sooner: dict[str, Any]) -> str:
+def show_sooner(sooner: Report) -> str:
     """A change of a job's options."""
     if "time_limit" in sooner:
         return f"with --time={name_duration(sooner['time_limit'])} or less it fits before the next planned job"
@@ -156,7 +159,7 @@ def show_sooner(sooner: dict[str, Any]) -> str:
     return f"{sooner['count']} {sooner['type'] or ('GPU' if one else 'GPUs')} {'is' if one else 'are'} free now"
 
 
-def show_why(report: dict[str, Any], width: int) -> list[str]:
+def show_why(report: Report, width: int) -> list[str]:
     """Sentences about jobs."""
     lines = []
     for job in report["jobs"]:

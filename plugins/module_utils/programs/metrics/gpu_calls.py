@@ -112,7 +112,7 @@ class DriverCalls:
         return answer
 
     def count_failure(self, query: str) -> None:
-        """Note that a query had no answer of use."""
+        """Record that a query had no answer of use."""
         self._state.failures[query] = self._state.failures.get(query, 0) + 1
 
     def _answer(self, command: Sequence[str], seconds: float) -> tuple[int, str] | None:

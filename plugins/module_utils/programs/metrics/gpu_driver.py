@@ -269,7 +269,7 @@ def _read_amd(name: str, minor: int, device: Path) -> DriverGpu:
 
 
 def read_xids(state: GpuState) -> None:
-    """Note the last Xid of each GPU in the kernel's messages. Those that the kernel has dropped are still noted."""
+    """Record the last Xid of each GPU in the kernel's messages. Those that the kernel has dropped stay recorded."""
     try:
         messages = os.open(ROOT / "dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

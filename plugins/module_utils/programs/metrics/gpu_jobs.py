@@ -40,8 +40,8 @@ NAME = re.compile(r"\d+(\.\d+)?")
 
 
 @dataclass
-class NotedJob:
-    """A job of this node, as its prolog has noted it."""
+class RecordedJob:
+    """A job of this node, as its prolog has recorded it."""
 
     number: str
     values: dict[str, str]
@@ -136,23 +136,23 @@ def running_jobs() -> set[str]:
 
 
 def read_values(path: Path) -> dict[str, str]:
-    """What the prolog has noted of a job."""
+    """What the prolog has recorded of a job."""
     return dict(line.split("=", 1) for line in read(path).split("\n") if "=" in line)
 
 
-def load_jobs() -> list[NotedJob]:
-    """The jobs that have GPUs, by what their prologs have noted; those that have ended without an epilog are left out.
+def load_jobs() -> list[RecordedJob]:
+    """The jobs that have GPUs, by what their prologs have recorded, without those that have ended without an epilog.
 
     slurmd starts a step for each job right after the prolog, so that a job without one is gone. Its data stays for
     some time, since without `PrologFlags=contain` an allocation may have steps later.
     """
-    jobs: list[NotedJob] = []
+    jobs: list[RecordedJob] = []
     running, now = running_jobs(), time.time()
     for path in sorted((RUN / "gpu-job-data").glob("[0-9]*")):
         changed = changed_at(path)
         age = now - changed / 1e9
         if path.name in running or 0 <= age < START_SECONDS:
-            job = NotedJob(path.name, read_values(path), changed)
+            job = RecordedJob(path.name, read_values(path), changed)
             if job.values.get("gpus"):
                 jobs.append(job)
         elif age >= KEPT_SECONDS:
@@ -160,11 +160,11 @@ def load_jobs() -> list[NotedJob]:
     return jobs
 
 
-def repair_map() -> dict[str, list[NotedJob]]:
+def repair_map() -> dict[str, list[RecordedJob]]:
     """Put right which job has which GPU, and return it: the jobs by the name of the GPU."""
     devices = read_devices()
     with locked("gpus", LOCK_SECONDS):
-        found: dict[str, list[NotedJob]] = {name: [] for name in devices.values()}
+        found: dict[str, list[RecordedJob]] = {name: [] for name in devices.values()}
         for job in load_jobs():
             added = [devices[place] for place in job.values["gpus"].split(",") if place in devices]
             if not job.names and added:
@@ -184,12 +184,12 @@ def repair_map() -> dict[str, list[NotedJob]]:
     return found
 
 
-def holders() -> dict[str, list[NotedJob]]:
+def holders() -> dict[str, list[RecordedJob]]:
     """The jobs of each GPU that is allocated, without MIG instances, which have no utilization."""
     found = {}
     for path in (RUN / "gpu-jobs").glob("[0-9]*"):
         numbers = [number for number in read(path).split() if path.name.isdecimal() and number.isdecimal()]
-        jobs = [NotedJob(number, read_values(RUN / "gpu-job-data" / number), 0) for number in numbers]
+        jobs = [RecordedJob(number, read_values(RUN / "gpu-job-data" / number), 0) for number in numbers]
         # An epilog removes the values first.
         if present := [job for job in jobs if job.values]:
             found[path.name] = present

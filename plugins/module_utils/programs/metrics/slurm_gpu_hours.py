@@ -308,7 +308,7 @@ def slurm_values(now: float) -> dict[str, float]:
 
 
 def write_lines(server: str, state: LinesState, waiting: float, now: float) -> bool:
-    """Write the lines of jobs that have ended, and note how far this has come. Returns whether all were written.
+    """Write the lines of jobs that have ended, and record how far this has come. Returns whether all were written.
 
     waiting: the messages that wait for slurmdbd. Raises CollectionError if slurmdbd or Prometheus does not answer.
     """

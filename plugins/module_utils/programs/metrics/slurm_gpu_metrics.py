@@ -25,7 +25,7 @@ from ...language.series import Series
 from . import gpu_driver, gpu_jobs
 from .gpu_calls import DriverCalls, GpuState, GpuUse
 from .gpu_driver import DriverGpu, DriverInstance, add_processes, query_amd, query_nvidia, read_use, read_xids
-from .gpu_jobs import NotedJob, changed_at, holders, renew_devices, repair_map
+from .gpu_jobs import RecordedJob, changed_at, holders, renew_devices, repair_map
 
 TEXTFILE = "/var/lib/prometheus/node-exporter/gpu.prom"
 
@@ -112,7 +112,7 @@ def span_after(took: float) -> float:
 
 
 def count(
-    state: GpuState, held: Mapping[str, Sequence[NotedJob]], values: Mapping[str, float], length: float, now: float
+    state: GpuState, held: Mapping[str, Sequence[RecordedJob]], values: Mapping[str, float], length: float, now: float
 ) -> None:
     """Count a sample for the jobs that have GPUs now. A GPU without a value is not measured, which is not 0."""
     for gpu, jobs in held.items():
@@ -154,7 +154,7 @@ def add_use(series: Series, state: GpuState) -> None:
 
 
 def add_gpus(
-    series: Series, gpus: Sequence[DriverGpu], jobs: Mapping[str, Sequence[NotedJob]], state: GpuState
+    series: Series, gpus: Sequence[DriverGpu], jobs: Mapping[str, Sequence[RecordedJob]], state: GpuState
 ) -> None:
     """Add what the driver says of GPUs and MIG instances."""
     for gpu in gpus:
@@ -175,13 +175,13 @@ def add_gpus(
             series.add("DCGM_FI_DEV_FB_USED", instance.used, **gpu.labels, **own)
 
 
-def hpc_job(jobs: Sequence[NotedJob]) -> dict[str, str]:
+def hpc_job(jobs: Sequence[RecordedJob]) -> dict[str, str]:
     """The label with the jobs of a GPU, as dcgm-exporter names it; none for a free GPU."""
     return {"hpc_job": ",".join(job.number for job in jobs)} if jobs else {}
 
 
 def add_jobs(
-    series: Series, gpus: Sequence[DriverGpu], jobs: Mapping[str, Sequence[NotedJob]], state: GpuState
+    series: Series, gpus: Sequence[DriverGpu], jobs: Mapping[str, Sequence[RecordedJob]], state: GpuState
 ) -> None:
     """Add who has which GPU, and what the job of a GPU makes of it."""
     whole = {gpu.name: gpu for gpu in gpus if not gpu.mig}

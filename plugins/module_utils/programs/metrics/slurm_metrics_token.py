@@ -14,7 +14,7 @@ import time
 try:
     import jwt
 except ImportError:  # The host of Prometheus has it; a host that lacks it only stores this file.
-    jwt = None
+    jwt = None  # type: ignore[assignment]
 
 from ...host.replacing import replace
 

@@ -51,7 +51,7 @@ def private(data: Record) -> Private:
     return Private(*("all" in said or name[:-1] in said for name in Private._fields))
 
 
-def _kept(record: Record, names: str) -> dict[str, Any]:
+def _kept(record: Record, names: str) -> dict[str, object]:
     """Some keys of a record."""
     return {name: record.get(name) for name in names.split()}
 
@@ -85,7 +85,7 @@ def _drain(drain: Record, hidden: Private) -> Record:
 
 def _usage(usage: Record, hidden: Private) -> Record:
     """What sreport and sshare show. Idle hours are for everybody as a sum of the cluster alone."""
-    sums: dict[tuple[Any, Any], dict[str, Any]] = {}
+    sums: dict[tuple[Any, Any], dict[str, object]] = {}
     for row in records_of(usage, "users"):
         account = None if hidden.accounts else text_of(row, "account")
         user = None if hidden.users else text_of(row, "user")
@@ -114,7 +114,7 @@ def _part(data: Record, key: str, hidden: bool, reduce: Callable[[Record], Recor
     return None if data.get(key) is None else [reduce(record) for record in records_of(data, key)]
 
 
-def for_everybody(data: Record) -> dict[str, Any]:
+def for_everybody(data: Record) -> Record:
     """The data without what a user may not see."""
     hidden = private(data)
     usage = data.get("usage")

@@ -155,9 +155,7 @@ def time_of(record: Mapping[str, Any], key: str) -> Time:
         return Time(shown=text_of(record, key, 40))
     offset = found.strftime("%z")
     return Time(
-        found.isoformat(timespec="seconds"),
-        f"{found:%Y-%m-%d %H:%M} {offset[:3]}:{offset[3:5]}",
-        found.timestamp(),
+        found.isoformat(timespec="seconds"), f"{found:%Y-%m-%d %H:%M} {offset[:3]}:{offset[3:5]}", found.timestamp()
     )
 
 

@@ -182,10 +182,7 @@ def versions_of(data: Mapping[str, Any]) -> list[Version]:
     """Versions on the hosts."""
     return [
         Version(
-            text_of(record, "what"),
-            text_of(record, "version", 80),
-            names_of(record, "hosts"),
-            size_of(record, "hosts"),
+            text_of(record, "what"), text_of(record, "version", 80), names_of(record, "hosts"), size_of(record, "hosts")
         )
         for record in records_of(data, "versions")
     ]

@@ -14,13 +14,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...host import replacing
 from ...host.json_files import read_settings
 from ...host.locks import locked
 from ...language.errors import CollectionError
 from . import backup_host
+from .backup_host import Result, Settings
 from .restic_repository import add_key, prove_key, remove_keys
 from .restore_parts import control, end_jobs, jobs, look, restore_database, restore_state, return_records, since, verify
 from .save_parts import backup, first, renew
@@ -28,7 +28,7 @@ from .save_parts import backup, first, renew
 LOCKED = 900
 """Seconds to wait for another slurm-backup on this host."""
 
-WORK_OF: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+WORK_OF: Mapping[str, Callable[[Settings], Result]] = {
     "run": backup,
     "first": first,
     "renew": renew,
@@ -57,7 +57,7 @@ def main() -> int:
     put_back.add_argument("part", choices=["database", "controller"])
     put_back.add_argument("--next-job-id", type=int, default=0)
     put_back.add_argument("--ended", nargs="*", default=[], help="the jobs of the state that have ended")
-    commands.add_parser("finish", help="note that the daemons run with what was put back")
+    commands.add_parser("finish", help="record that the daemons run with what was put back")
     given = parser.parse_args()
     os.umask(0o022)  # that of a person or of a playbook may be any, and others read what is put back
     try:

@@ -33,6 +33,13 @@ KEPT = Path("/var/lib/gpucluster-slurm")
 ETC = Path("/etc/slurm")
 
 
+Settings = Mapping[str, Any]
+"""The settings of this host, `settings.json` in CONF."""
+
+Result = dict[str, Any]
+"""What slurm-backup prints or keeps as JSON, or a part of it."""
+
+
 class BackupError(CollectionError):
     """What went wrong, in one line."""
 
@@ -66,7 +73,7 @@ def output_of(command: Sequence[str], seconds: float | None = None) -> str:
     return answer.output
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Result:
     """A file of JSON; empty where there is none."""
     return read_record(str(path))
 

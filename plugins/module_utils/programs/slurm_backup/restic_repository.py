@@ -23,7 +23,7 @@ from typing import IO, Any, cast
 from ...client.commands import Answer, run
 from ...client.environment import own_environment
 from . import backup_host
-from .backup_host import BackupError, first_words, output_of, read_json, write_json
+from .backup_host import BackupError, Result, Settings, first_words, output_of, read_json, write_json
 
 DUMP = "slurm_database.sql"
 
@@ -67,18 +67,22 @@ def environment(text: str) -> dict[str, str]:
     return found
 
 
-def cluster_of(snapshot: Mapping[str, Any]) -> str:
+Snapshot = Mapping[str, Any]
+"""A snapshot as restic lists it."""
+
+
+def cluster_of(snapshot: Snapshot) -> str:
     """The cluster that a snapshot is of; empty for one that version 0.1 of this collection has made."""
     tags = [tag for tag in snapshot.get("tags") or [] if tag.startswith(CLUSTER_TAG)]
     return str(tags[0].removeprefix(CLUSTER_TAG)) if tags else ""
 
 
-def newest(snapshots: Iterable[Mapping[str, Any]], part: str) -> list[dict[str, Any]]:
+def newest(snapshots: Iterable[Snapshot], part: str) -> list[Snapshot]:
     """The snapshots of a part, the newest first."""
     return sorted((dict(one) for one in snapshots if part in (one.get("tags") or [])), key=snapshot_time, reverse=True)
 
 
-def snapshot_time(snapshot: Mapping[str, Any]) -> float:
+def snapshot_time(snapshot: Snapshot) -> float:
     """When a snapshot was made, in seconds since the epoch."""
     return seconds_of(str(snapshot["time"]))
 
@@ -145,7 +149,7 @@ def _content(file: IO[bytes]) -> str:
 class Repository:
     """The repository of restic that the settings name."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Settings) -> None:
         given = backup_host.CONF / "environment"
         self.target = str(settings["target"])
         self.cluster = str(settings["cluster"])
@@ -209,33 +213,33 @@ class Repository:
         """The ids of the keys of the repository, and whether each is that of the password."""
         return {str(row["id"]): bool(row["current"]) for row in json.loads(self.run("key", "list", "--json"))}
 
-    def all_snapshots(self) -> list[dict[str, Any]]:
+    def all_snapshots(self) -> list[Snapshot]:
         """The snapshots of all clusters that share the repository."""
         return [dict(one) for one in json.loads(self.run("snapshots", "--json") or "[]") or []]
 
-    def snapshots(self) -> list[dict[str, Any]]:
+    def snapshots(self) -> list[Snapshot]:
         """The snapshots of this cluster, and those that do not name one."""
         return [one for one in self.all_snapshots() if cluster_of(one) in ("", self.cluster)]
 
-    def newest(self, part: str) -> dict[str, Any]:
+    def newest(self, part: str) -> Snapshot:
         """The newest snapshot of a part. Raises BackupError if there is none."""
         found = newest(self.snapshots(), part)
         if not found:
             raise BackupError(f"{self.target} has no backup of the {part}")
         return found[0]
 
-    def save(self, part: str, settings: Mapping[str, Any], *paths: str) -> dict[str, Any]:
+    def save(self, part: str, settings: Settings, *paths: str) -> Result:
         """Save paths as a snapshot of a part; its row in the result."""
         return self._row(part, self.run("backup", "--json", *labels(part, settings), *paths))
 
-    def save_stream(self, part: str, settings: Mapping[str, Any], command: Sequence[str]) -> dict[str, Any]:
+    def save_stream(self, part: str, settings: Settings, command: Sequence[str]) -> Result:
         """Save the output of a command, whose end must be that of a dump. If it fails, there is no snapshot."""
         arguments = ["backup", "--json", *labels(part, settings), "--stdin", f"--stdin-filename={DUMP}"]
         return self._row(part, piped(command, ["restic", *arguments], self.environment))
 
-    def _row(self, part: str, output: str) -> dict[str, Any]:
+    def _row(self, part: str, output: str) -> Result:
         lines = [line for line in output.split("\n") if '"summary"' in line]
-        summary: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        summary: Result = json.loads(lines[-1]) if lines else {}
         return {
             "part": part,
             "snapshot": str(summary.get("snapshot_id", ""))[:8],
@@ -252,8 +256,8 @@ def versions() -> dict[str, str]:
     return {row[0]: row[1] for row in rows if re.match("slurm|munge|mariadb|sackd|restic", row[0])}
 
 
-def labels(part: str, settings: Mapping[str, Any]) -> list[str]:
-    """What restic notes of a snapshot of a part: its host, the part, the cluster and the version of Slurm."""
+def labels(part: str, settings: Settings) -> list[str]:
+    """What restic records of a snapshot of a part: its host, the part, the cluster and the version of Slurm."""
     version = versions().get(settings["slurm_package"], "")
     tags = [part, f"{CLUSTER_TAG}{settings['cluster']}", *([f"{VERSION_TAG}{version}"] if version else [])]
     return [f"--host={settings['host']}", *(f"--tag={tag}" for tag in tags)]
@@ -274,10 +278,10 @@ def new_password() -> Iterator[Path]:
         yield Path(file.name)
 
 
-def add_key(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Let the password on standard input open the repository as well, prove it, and note the key that it replaces.
+def add_key(settings: Settings) -> Result:
+    """Let the password on standard input open the repository as well, prove it, and record the key that it replaces.
 
-    The note comes first: a run that is killed after it leaves a key too much, which the next change removes.
+    The record comes first: a run that is killed after it leaves a key too much, which the next change removes.
     """
     present = Repository(settings)
     present.open(False, "")
@@ -294,7 +298,7 @@ def add_key(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"added": True}
 
 
-def prove_key(settings: Mapping[str, Any]) -> dict[str, Any]:
+def prove_key(settings: Settings) -> Result:
     """Prove that this host has the password on standard input, and that it opens the repository."""
     with new_password() as file:
         own = backup_host.CONF / "password"
@@ -306,7 +310,7 @@ def prove_key(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"opens": True}
 
 
-def remove_keys(settings: Mapping[str, Any]) -> dict[str, Any]:
+def remove_keys(settings: Settings) -> Result:
     """Remove the keys that others have replaced, unless another cluster has backups there, whose key it may be."""
     replaced = read_json(backup_host.REPLACED).get("keys", [])
     repository = Repository(settings)

@@ -13,16 +13,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ...client.environment import own_environment
 from ...host import replacing
 from . import backup_host
-from .backup_host import BackupError, first_words, output_of, read_json, shown_time, write_json
-from .restic_repository import VERSION_TAG, Repository, newest, snapshot_time
+from .backup_host import BackupError, Result, Settings, first_words, output_of, read_json, shown_time, write_json
+from .restic_repository import VERSION_TAG, Repository, Snapshot, newest, snapshot_time
 from .save_parts import WRITTEN, serves
 from .saved_database import counts, different_counts, has_database, load_database, rows_in_words, sql, tables
 from .saved_state import (
@@ -43,7 +42,7 @@ from .saved_state import (
 )
 
 
-def verify_database(repository: Repository, settings: Mapping[str, Any]) -> dict[str, Any]:
+def verify_database(repository: Repository, settings: Settings) -> Result:
     """Load the newest dump into a scratch database and compare its rows with those of the live one."""
     start, scratch = time.monotonic(), f"{settings['database']}_verify"
     snapshot = repository.newest("database")
@@ -52,11 +51,11 @@ def verify_database(repository: Repository, settings: Mapping[str, Any]) -> dict
         restored = counts(scratch)
     finally:
         sql(f"DROP DATABASE IF EXISTS `{scratch}`")
-    noted = read_json(backup_host.STATUS).get("parts", {}).get("database", {})
+    backup = read_json(backup_host.STATUS).get("parts", {}).get("database", {})
     # The counts of the time of the backup. Without them, the rows can be fewer than now, and not none.
     live = counts(str(settings["database"]))
-    same = snapshot["id"].startswith(noted.get("snapshot") or "?")
-    bounds = noted["counts"] if same else [{table: min(rows, 1) for table, rows in live.items()}, {**live, **restored}]
+    same = snapshot["id"].startswith(backup.get("snapshot") or "?")
+    bounds = backup["counts"] if same else [{table: min(rows, 1) for table, rows in live.items()}, {**live, **restored}]
     wrong = different_counts(restored, bounds)
     if wrong:
         raise BackupError(f"snapshot {snapshot['short_id']} of the database: {'; '.join(wrong)}")
@@ -74,7 +73,7 @@ def restored_files(repository: Repository, snapshot: str, scratch: Path) -> Path
     return scratch / str(backup_host.STAGING).lstrip("/")
 
 
-def verify_controller(repository: Repository, settings: Mapping[str, Any]) -> dict[str, Any]:
+def verify_controller(repository: Repository, settings: Settings) -> Result:
     """Restore the newest backup of the controller into a scratch directory, and read what a start would need."""
     start = time.monotonic()
     snapshot = repository.newest("controller")
@@ -87,7 +86,7 @@ def verify_controller(repository: Repository, settings: Mapping[str, Any]) -> di
     return proved("controller", snapshot, start, found)
 
 
-def check_controller(content: Path, cluster: str) -> dict[str, Any]:
+def check_controller(content: Path, cluster: str) -> Result:
     """The manifest of a restored backup of the controller. Raises BackupError if something is missing."""
     missing = [
         name for name in ["manifest.json", *(f"state/{name}" for name in NEEDED)] if not (content / name).is_file()
@@ -102,7 +101,7 @@ def check_controller(content: Path, cluster: str) -> dict[str, Any]:
     return manifest
 
 
-def proved(part: str, snapshot: Mapping[str, Any], start: float, found: Mapping[str, Any]) -> dict[str, Any]:
+def proved(part: str, snapshot: Snapshot, start: float, found: Result) -> Result:
     return {
         "part": part,
         "snapshot": snapshot["short_id"],
@@ -112,7 +111,7 @@ def proved(part: str, snapshot: Mapping[str, Any], start: float, found: Mapping[
     }
 
 
-def verify(settings: Mapping[str, Any]) -> dict[str, Any]:
+def verify(settings: Settings) -> Result:
     """Prove the newest backup of what this host holds."""
     repository = Repository(settings)
     repository.open(False, "")
@@ -129,7 +128,7 @@ TAKEN = (4, 7)
 """States in the database of a job that was cancelled, or that slurmctld has missed on its node (`slurm/slurm.h`)."""
 
 
-def look(settings: Mapping[str, Any]) -> dict[str, Any]:
+def look(settings: Settings) -> Result:
     """What this host should hold, whether it is there, and the newest backups."""
     repository = Repository(settings)
     repository.open(False, "")
@@ -155,7 +154,7 @@ def look(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def version_of(snapshot: Mapping[str, Any], repository: Repository, settings: Mapping[str, Any]) -> str:
+def version_of(snapshot: Snapshot, repository: Repository, settings: Settings) -> str:
     """The version of Slurm that a snapshot is of; empty if it is not known.
 
     Snapshots of version 0.1 of this collection have no tag with it. Then that of the newest backup of the controller
@@ -170,13 +169,13 @@ def version_of(snapshot: Mapping[str, Any], repository: Repository, settings: Ma
         return ""
 
 
-def manifest_of(repository: Repository) -> dict[str, Any]:
+def manifest_of(repository: Repository) -> Result:
     """The manifest of the newest backup of the controller."""
     snapshot = repository.newest("controller")
     return dict(json.loads(repository.run("dump", snapshot["id"], f"{backup_host.STAGING}/manifest.json")))
 
 
-def control(settings: Mapping[str, Any]) -> dict[str, Any]:
+def control(settings: Settings) -> Result:
     """The archive of the control host's files, in base64."""
     repository = Repository(settings)
     snapshot = repository.newest("controller")
@@ -188,7 +187,7 @@ def control(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"archive": base64.b64encode(done.stdout).decode()}
 
 
-def jobs(settings: Mapping[str, Any]) -> dict[str, Any]:
+def jobs(settings: Settings) -> Result:
     """Compare the jobs on nodes, from standard input as {NODE: {ID: WHAT IS LEFT}}, with those of the newest backup."""
     manifest = manifest_of(Repository(settings))
     found = compared(json.load(sys.stdin), manifest["jobs"])
@@ -201,7 +200,7 @@ def jobs(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def since(settings: Mapping[str, Any], seconds: int, next_job_id: int) -> dict[str, Any]:
+def since(settings: Settings, seconds: int, next_job_id: int) -> Result:
     """What the database has of jobs after a backup: those with higher ids, and those that ended since.
 
     The records of those that ended are kept until the restore ends (`return_records`).
@@ -215,10 +214,7 @@ def since(settings: Mapping[str, Any], seconds: int, next_job_id: int) -> dict[s
         return [int(row[0]) for row in sql(f"SELECT DISTINCT id_job FROM {table} WHERE {where} ORDER BY id_job")]
 
     over = f"id_job < {next_job_id} AND time_end >= {seconds - WRITTEN}"
-    found = {
-        "submitted": ids(f"id_job >= {next_job_id} AND time_submit >= {seconds - WRITTEN}"),
-        "ended": ids(over),
-    }
+    found = {"submitted": ids(f"id_job >= {next_job_id} AND time_submit >= {seconds - WRITTEN}"), "ended": ids(over)}
     kept, steps = f"`{name}_ended`", f"`{name}`.`{cluster}_step_table`"
     sql(
         f"CREATE DATABASE IF NOT EXISTS {kept};"
@@ -228,7 +224,7 @@ def since(settings: Mapping[str, Any], seconds: int, next_job_id: int) -> dict[s
     return {**found, "words": words_of_records(found)}
 
 
-def return_records(settings: Mapping[str, Any]) -> None:
+def return_records(settings: Settings) -> None:
     """Give jobs that ended before the loss their records of then, in place of later ones (`end_jobs`)."""
     name, prefix = str(settings["database"]), f"`{settings['database']}`.`{settings['cluster']}"
     kept, jobs_table = f"`{name}_ended`", f"{prefix}_job_table`"
@@ -240,7 +236,7 @@ def return_records(settings: Mapping[str, Any]) -> None:
     sql(f"DROP DATABASE {kept}")
 
 
-def restore_database(settings: Mapping[str, Any]) -> dict[str, Any]:
+def restore_database(settings: Settings) -> Result:
     """Put the newest dump back: into a scratch database first, then in one step under its name."""
     start, name = time.monotonic(), str(settings["database"])
     scratch = f"{name}_restoring"
@@ -262,7 +258,7 @@ def restore_database(settings: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def restore_state(settings: Mapping[str, Any], next_job_id: int, ended: Sequence[str]) -> dict[str, Any]:
+def restore_state(settings: Settings, next_job_id: int, ended: Sequence[str]) -> Result:
     """Put the newest state back, next to its place first. Its file clustername, which comes last, makes it complete.
 
     Args:
@@ -301,7 +297,7 @@ def restore_state(settings: Mapping[str, Any], next_job_id: int, ended: Sequence
     return row
 
 
-def end_jobs(_settings: Mapping[str, Any]) -> dict[str, Any]:
+def end_jobs(_settings: Settings) -> Result:
     """Let slurmctld end the jobs that have ended, before it misses their batch scripts and requeues them.
 
     It does that 20 seconds after its start at the earliest (`_purge_missing_jobs` in `src/slurmctld/job_mgr.c`), to

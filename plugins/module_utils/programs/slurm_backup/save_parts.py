@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ...client.scontrol import controllers
 from . import backup_host
-from .backup_host import BackupError, output_of, read_json, shown_time, write_json
+from .backup_host import BackupError, Result, Settings, output_of, read_json, shown_time, write_json
 from .restic_repository import CLUSTER_TAG, Repository, cluster_of, versions
 from .saved_database import counts
 from .saved_state import copy_file, copy_state, job_id_of, listed_jobs
@@ -35,7 +34,7 @@ WRITTEN = 10
 """Seconds after which slurmctld has written a change of its jobs (`SAVE_MAX_WAIT` in `src/slurmctld/state_save.c`)."""
 
 
-def serves(settings: Mapping[str, Any]) -> bool:
+def serves(settings: Settings) -> bool:
     """Whether this host has the state to save: it is the only controller, or the one that serves."""
     if not settings["state"] or len(settings["controllers"]) < 2:
         return bool(settings["state"])
@@ -48,7 +47,7 @@ def serves(settings: Mapping[str, Any]) -> bool:
     return up[:1] == [settings["host"]] if up else settings["host"] == settings["controllers"][0]
 
 
-def save_database(repository: Repository, settings: Mapping[str, Any]) -> dict[str, Any]:
+def save_database(repository: Repository, settings: Settings) -> Result:
     """Dump the database without stopping anything, and count its rows before and after that."""
     name = str(settings["database"])
     before = counts(name)
@@ -59,12 +58,12 @@ def save_database(repository: Repository, settings: Mapping[str, Any]) -> dict[s
     return {**row, "counts": [before, counts(name)]}
 
 
-def save_archive(repository: Repository, settings: Mapping[str, Any]) -> dict[str, Any]:
+def save_archive(repository: Repository, settings: Settings) -> Result:
     """Save the files of old records."""
     return repository.save("archive", settings, str(settings["archive"]))
 
 
-def save_controller(repository: Repository, settings: Mapping[str, Any]) -> dict[str, Any]:
+def save_controller(repository: Repository, settings: Settings) -> Result:
     """Save the state of slurmctld, the configuration in force, and what the control host has of the cluster."""
     shutil.rmtree(backup_host.STAGING, ignore_errors=True)
     backup_host.STAGING.mkdir(parents=True, mode=0o700)
@@ -101,7 +100,7 @@ def save_controller(repository: Repository, settings: Mapping[str, Any]) -> dict
         shutil.rmtree(backup_host.STAGING, ignore_errors=True)
 
 
-def retain(repository: Repository, settings: Mapping[str, Any], status: dict[str, Any]) -> None:
+def retain(repository: Repository, settings: Settings, status: Result) -> None:
     """Forget what is older than the settings keep, and check the repository each week.
 
     What other clusters keep there is theirs. Without them, snapshots of version 0.1, which name no cluster, go as well.
@@ -116,10 +115,10 @@ def retain(repository: Repository, settings: Mapping[str, Any], status: dict[str
         status["checked"] = int(time.time())
 
 
-def backup(settings: Mapping[str, Any]) -> dict[str, Any]:
+def backup(settings: Settings) -> Result:
     """Save everything that this host holds. A part that fails does not prevent the others."""
     status = read_json(backup_host.STATUS)
-    rows: list[dict[str, Any]] = []
+    rows: list[Result] = []
     errors: list[str] = []
 
     def attempt(part: str, work: Callable[[], None]) -> None:
@@ -130,7 +129,7 @@ def backup(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     try:
         is_serving = serves(settings)
-        parts: list[tuple[str, Callable[[Repository, Mapping[str, Any]], dict[str, Any]]]] = []
+        parts: list[tuple[str, Callable[[Repository, Settings], Result]]] = []
         if settings["database"]:
             parts.append(("database", save_database))
         if settings["archive"] and Path(settings["archive"]).is_dir():
@@ -161,13 +160,13 @@ def backup(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"host": settings["host"], "saved": rows, "skipped": "" if parts else "another controller serves"}
 
 
-def first(settings: Mapping[str, Any]) -> dict[str, Any]:
+def first(settings: Settings) -> Result:
     """Make a backup, unless one was made with the present settings."""
     written = max(path.stat().st_mtime for path in backup_host.CONF.iterdir() if path.name != "control.tar")
     return {} if float(read_json(backup_host.STATUS).get("succeeded", 0)) >= int(written) else backup(settings)
 
 
-def renew(settings: Mapping[str, Any]) -> dict[str, Any]:
+def renew(settings: Settings) -> Result:
     """Make a backup, unless the last good one is of the release of Slurm that this host has."""
     saved, present = (
         RELEASE.match(version)

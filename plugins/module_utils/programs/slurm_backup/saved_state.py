@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from .backup_host import BackupError, output_of
+from .backup_host import BackupError, Result, output_of
 
 ALIVE = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED")
 """States in which a job has steps on nodes, so that slurmctld takes it back."""
@@ -44,7 +44,17 @@ def with_job_id(state: bytes, number: int) -> bytes:
     return state[:offset] + struct.pack(">I", number) + state[offset + 4 :]
 
 
-def jobs_of(squeue: str) -> list[dict[str, Any]]:
+class SavedJob(TypedDict):
+    """A job in a backup."""
+
+    id: int
+    name: str
+    state: str
+    user: str
+    nodes: str
+
+
+def jobs_of(squeue: str) -> list[SavedJob]:
     """The jobs in lines of `squeue --format=%A|%i|%T|%u|%N`."""
     rows = (line.split("|", 4) for line in squeue.split("\n"))
     return [
@@ -54,7 +64,7 @@ def jobs_of(squeue: str) -> list[dict[str, Any]]:
     ]
 
 
-def compared(running: Mapping[str, Mapping[str, str]], saved: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def compared(running: Mapping[str, Mapping[str, str]], saved: Sequence[SavedJob]) -> Result:
     """Compare jobs on nodes, each with what is left of it there (`served_jobs`), with the jobs of a backup.
 
     kept: slurmctld takes them back. lost, with their nodes: slurmctld would end them, since the backup does not have
@@ -89,7 +99,7 @@ def whole_job(name: str) -> str:
     return name.partition("+")[0]
 
 
-def words_of_jobs(found: Mapping[str, Any]) -> list[str]:
+def words_of_jobs(found: Result) -> list[str]:
     """What becomes of the jobs of a comparison, a line each."""
     lost = [f"{job} on {', '.join(nodes)}" for job, nodes in found["lost"].items()]
     lines = {
@@ -100,7 +110,7 @@ def words_of_jobs(found: Mapping[str, Any]) -> list[str]:
     return [f"{what}: {which}" for what, which in lines.items() if which]
 
 
-def words_of_records(found: Mapping[str, Any]) -> list[str]:
+def words_of_records(found: Result) -> list[str]:
     """What the database has of jobs that the backup does not have, a line each."""
     lines = {
         "jobs submitted since the backup, of which the database has records and slurmctld has none": found["submitted"],
@@ -119,13 +129,13 @@ SHOWN = 50
 """Job ids that a line has."""
 
 
-def jobs_now() -> list[dict[str, Any]]:
+def jobs_now() -> list[SavedJob]:
     """The jobs that slurmctld has. Raises BackupError if it does not answer."""
     squeue = ["squeue", "--all", "--noheader", "--states=all", "--array", "--format=%A|%i|%T|%u|%N"]
     return jobs_of(output_of(squeue, seconds=120))
 
 
-def listed_jobs() -> list[dict[str, Any]]:
+def listed_jobs() -> list[SavedJob]:
     """The same for a backup. A state is also saved while slurmctld is down; then no job counts as running."""
     try:
         return jobs_now()

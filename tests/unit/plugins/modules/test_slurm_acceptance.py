@@ -300,7 +300,7 @@ def test_one_run_at_a_time(slurm: Slurm) -> None:
 
 def test_a_module_that_a_killed_run_has_left_does_nothing_more(slurm: Slurm) -> None:
     step("begin", run=ALICE)
-    run_lock.take(run_lock.ACCEPT, BOB, take_over=True)
+    run_lock.acquire(run_lock.ACCEPT, BOB, take_over=True)
     with pytest.raises(slurm_acceptance.AcceptanceError, match="another run"):
         step("next", tasks=TASKS[:1], run=ALICE)
     assert not slurm.jobs
@@ -370,7 +370,7 @@ ROLLING: dict[str, Any] = {"reservation": "gpucluster_rolling", "run": ALICE}
 def _rolling(slurm: Slurm) -> Slurm:
     """The first two nodes are changed and in the reservation of a rolling change."""
     slurm.reservation, slurm.reserved = "gpucluster_rolling", "n[1-2]"
-    run_lock.take("rolling", ALICE)
+    run_lock.acquire("rolling", ALICE)
     return slurm
 
 
@@ -394,7 +394,7 @@ def test_a_rolling_change_measures_in_its_own_reservation_and_keeps_what_earlier
     assert rolling.reserved == "n3"
     assert not Path(slurm_acceptance.RECORD).exists()
     # accept.yml may run at the same time.
-    assert run_lock.take("accept", BOB) == {}
+    assert run_lock.acquire("accept", BOB) == {}
 
 
 def test_a_rolling_change_that_was_killed_measures_only_nodes_that_were_changed_again(rolling: Slurm) -> None:
@@ -422,6 +422,6 @@ def test_a_node_that_is_not_reserved_any_more_is_not_measured(rolling: Slurm) ->
 
 @pytest.mark.usefixtures("rolling")
 def test_a_rolling_change_that_was_taken_over_measures_nothing() -> None:
-    run_lock.take("rolling", BOB, take_over=True)
+    run_lock.acquire("rolling", BOB, take_over=True)
     with pytest.raises(slurm_acceptance.AcceptanceError):
         step("begin", nodes="n1", **ROLLING)

@@ -115,7 +115,7 @@ def test_a_host_is_cleaned_once(tmp_path: Path, host: dict[str, Any], commands: 
     assert not commands
     done = slurm_host_cleanup.clean(host, False)
     assert done == predicted
-    assert [(change["what"].rpartition("/")[2], change["before"]) for change in done] == [
+    assert [(str(change["what"]).rpartition("/")[2], change["before"]) for change in done] == [
         ("slurmd.service", "active, enabled"),
         ("munge.service", "enabled"),
         ("key", "present"),

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.measurement import OPTIONS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_host_facts
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import result_errors
 
@@ -30,7 +33,7 @@ ASKED: dict[str, Any] = {
     "scripts": {},
     "profiles": [],
     "kernel": [],
-    "made": [],
+    "applied": [],
     "part": None,
     "state_directory": "",
     "update_lists": False,
@@ -62,6 +65,11 @@ def test_this_machine() -> None:
     assert host["users"] == {"root": 0}
     assert host["paths"] == {"/etc": "root:root 0755"}
     assert [*result["ansible_facts"]] == ["slurm_host"]
+
+
+def test_each_option_is_asked() -> None:
+    asked = {each.name for each in fields(Questions)}
+    assert {*slurm_host_facts.ARGUMENTS} == {*asked, *OPTIONS, "purpose", "policy_users", "hardware"}
 
 
 @pytest.mark.parametrize("option", ["packages", "candidates"])

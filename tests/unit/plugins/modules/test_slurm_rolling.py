@@ -308,33 +308,33 @@ BOB = {"host": "adm2", "user": "bob", "process": "100 5"}
 
 def test_another_run_may_change_the_cluster_while_this_one_waits_and_this_one_waits_for_its_end(slurm: Slurm) -> None:
     slurm.jobs = "7|alice|2026-11-25T10:00:00|n1\n"
-    run_lock.take("run", ALICE)
+    run_lock.acquire("run", ALICE)
     step("begin", nodes="n1")
     assert step("next", nodes="n1", run=ALICE)["ready"] == []
-    assert run_lock.take("run", BOB) == {}
+    assert run_lock.acquire("run", BOB) == {}
     slurm.jobs = ""
     waits = step("next", nodes="n1", run=ALICE)
     assert (waits["ready"], waits["over"], waits["other"]["user"]) == ([], False, "bob")
-    run_lock.give_back("run", BOB)
+    run_lock.release("run", BOB)
     assert step("next", nodes="n1", run=ALICE)["ready"] == ["n1"]
     # From now on no other run begins, until this one waits again.
-    assert run_lock.take("run", BOB)["user"] == "alice"
+    assert run_lock.acquire("run", BOB)["user"] == "alice"
     step("judge", nodes="n1", results={"n1": ""}, run=ALICE)
     assert step("next", nodes="n1", run=ALICE)["over"]
-    assert run_lock.take("run", BOB) == {}
+    assert run_lock.acquire("run", BOB) == {}
 
 
 def test_what_the_other_run_has_changed_counts(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
     step("begin", nodes="n1")
     step("next", nodes="n1", run=ALICE)
-    take = run_lock.take
+    acquire = run_lock.acquire
 
-    def take_late(name: str, *arguments: Any) -> dict[str, str]:
+    def acquire_late(name: str, *arguments: Any) -> dict[str, str]:
         """Another run resumes the node just before this one has the run lock."""
         slurm.nodes["n1"] = {"State": "IDLE+DRAIN", "Reason": "bad DIMM"} if name == "run" else slurm.nodes["n1"]
-        return take(name, *arguments)
+        return acquire(name, *arguments)
 
-    monkeypatch.setattr(run_lock, "take", take_late)
+    monkeypatch.setattr(run_lock, "acquire", acquire_late)
     found = step("next", nodes="n1", run=ALICE, wait=5)
     assert (found["ready"], found["over"]) == ([], True)
 
@@ -342,7 +342,7 @@ def test_what_the_other_run_has_changed_counts(slurm: Slurm, monkeypatch: pytest
 def test_a_run_that_was_taken_over_ends_and_leaves_the_nodes_of_the_other(slurm: Slurm) -> None:
     step("begin")
     assert ready(run=ALICE) == ["n1", "n2"]
-    run_lock.take("rolling", BOB, take_over=True)
+    run_lock.acquire("rolling", BOB, take_over=True)
     with pytest.raises(RollingError, match="bob on adm2 has taken this rolling change over"):
         step("next", run=ALICE)
     assert step("end", run=ALICE)["broken"] == {}

@@ -100,7 +100,7 @@ def test_a_rolling_change_has_both_locks_or_none(change: Change, lock: Path) -> 
     change(ALICE, "ended")
     assert change(BOB, rolling=True) == {}
     # While it waits, another run changes the cluster, but no other rolling change begins.
-    run_lock.give_back("run", BOB)
+    run_lock.release("run", BOB)
     assert change(ALICE, rolling=True)["user"] == "bob"
     assert change(ALICE) == {}
     assert change(BOB, "ended", rolling=True) == {}

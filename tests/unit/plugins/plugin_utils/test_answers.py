@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 from unittest.mock import Mock
@@ -17,31 +18,30 @@ import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import Document, load
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.variable_names import OWN_FACTS, ROLES
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import results as doctor_results
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import measurement, probe
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.formatting import visible
-from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results import module_results
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import (
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.records import (
     CORES,
     Form,
-    GpuFact,
-    HardwareFact,
     Pattern,
     Range,
+    check_of,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import (
     DEPTH,
     FACTS_OF,
+    NAMES,
+    RECORDS,
     RESULTS,
     SOMETIMES,
     TEXT,
-    check_of,
     checked,
     fact_problems,
     printed,
 )
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.results.fact_records import GpuFact, HardwareFact
 from registration_texts import check_registration
 from strange_input import limits
 from sysfs import Gpu, Machine
@@ -116,6 +116,7 @@ FACTS: list[tuple[str, Path_, Any]] = [
     ("a device file with a newline", ("slurm_hardware", "device_files"), ["/dev/nvidia0\nGresTypes=x"]),
     ("a device file that is none", ("slurm_hardware", "device_files"), [None]),
     ("a fact that there is not", ("slurm_hardware", "owner"), "root"),
+    ("many places at which a password could be", ("slurm_hardware", "cpus"), ["//" + ":" * 200_000]),
     ("hardware that is a text", ("slurm_hardware",), "none"),
     ("hardware that is null", ("slurm_hardware",), None),
     ("a host name with a command", ("slurm_host", "hostname"), "n1$(reboot)"),
@@ -280,7 +281,11 @@ TEXTS = (
 )
 """A text for each pattern of a type."""
 
-FORMS = {Form.CORES: "0-3", Form.SECONDS: 1.5}
+FORMS = {Form.CORES: "0-3"}
+
+
+def hints_of(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, localns=dict(NAMES), include_extras=True)
 
 
 def allowed(kind: Any) -> Any:
@@ -289,10 +294,10 @@ def allowed(kind: Any) -> Any:
     kind = kind.__origin__ if bounds else kind
     inner = get_args(kind)
     if is_typeddict(kind) or dataclasses.is_dataclass(kind):
-        return {name: allowed(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
-    if get_origin(kind) in (list, tuple):
+        return {name: allowed(hint) for name, hint in hints_of(kind).items()}
+    if get_origin(kind) in (list, tuple, Sequence):
         return [allowed(inner[0])]
-    if get_origin(kind) is dict:
+    if get_origin(kind) in (dict, Mapping):
         return {allowed(inner[0]): allowed(inner[1])}
     if inner:  # or null, or empty
         return allowed(inner[0])
@@ -308,7 +313,7 @@ def allowed(kind: Any) -> Any:
 
 def answer_of(module: str) -> dict[str, Any]:
     """An answer that the type of the module's result allows."""
-    answer = allowed({**module_results.RESULTS, **doctor_results.RESULTS}[module])
+    answer = {"changed": True} | {name: value for each in RECORDS[module] for name, value in allowed(each).items()}
     return {name: value for name, value in answer.items() if name in {"changed", *RESULTS[module]}}
 
 

@@ -16,7 +16,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.control_f
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker
 
 
-def checked(found: Any) -> tuple[dict[str, Any], list[str]]:
+def checked(found: Any) -> tuple[backup_key.BackupKey, list[str]]:
     """The valid part, and the problems."""
     problems: list[str] = []
     return backup_key.check(Checker("my.cluster.yml", problems), found), problems

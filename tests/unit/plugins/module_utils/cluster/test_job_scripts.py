@@ -15,7 +15,7 @@ TEXT = "#!/bin/sh\ntrue\n"
 KNOWN = {"partitions": ["cpu", "gpu"], "hardware": ["n1-t4", "a3-mega"]}
 
 
-def checked(*found: Any, **slurm_conf: Any) -> tuple[list[dict[str, Any]], list[str]]:
+def checked(*found: Any, **slurm_conf: Any) -> tuple[list[job_scripts.ScriptEntry], list[str]]:
     """The entries of `prologs`, and the problems."""
     problems: list[str] = []
     texts = {"own.sh": TEXT, "gone.sh": None, "binary": "\0ELF"}

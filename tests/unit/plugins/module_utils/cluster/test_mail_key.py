@@ -14,7 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema im
 LEAST = {"relay": "mail.x.org", "sender": "slurm@hpc.x.org"}
 
 
-def checked(found: Any, **slurm_conf: Any) -> tuple[dict[str, Any], list[str]]:
+def checked(found: Any, **slurm_conf: Any) -> tuple[mail_key.MailKey, list[str]]:
     """The valid part, and the problems."""
     problems: list[str] = []
     return mail_key.check(Checker("my.cluster.yml", problems), found, slurm_conf), problems

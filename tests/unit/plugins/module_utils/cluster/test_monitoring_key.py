@@ -32,7 +32,7 @@ FILE: dict[str, Any] = {
 }
 
 
-def checked(found: Any, **slurm_conf: Any) -> tuple[dict[str, Any], list[str]]:
+def checked(found: Any, **slurm_conf: Any) -> tuple[monitoring_key.MonitoringKey, list[str]]:
     """The checked value, and the problems."""
     problems: list[str] = []
     return monitoring_key.check(Checker("my.cluster.yml", problems), found, slurm_conf), problems

@@ -36,7 +36,7 @@ FILE: dict[str, Any] = {
 }
 
 
-def checked(found: Any) -> tuple[dict[str, Any], list[str]]:
+def checked(found: Any) -> tuple[report_key.ReportKey, list[str]]:
     """The checked value, and the problems."""
     problems: list[str] = []
     return report_key.check(Checker("my.cluster.yml", problems), found), problems

@@ -26,7 +26,7 @@ FILE: dict[str, Any] = {
 }
 
 
-def checked(found: Any, **slurm_conf: Any) -> tuple[dict[str, Any], list[str]]:
+def checked(found: Any, **slurm_conf: Any) -> tuple[rest_key.RestKey, list[str]]:
     """The checked value, and the problems."""
     problems: list[str] = []
     return rest_key.check(Checker("my.cluster.yml", problems), found, slurm_conf), problems

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.monitoring_key import check
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.monitoring_key import MonitoringKey, check
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages, slurmctld
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platform_tables import RELEASES
@@ -39,7 +39,7 @@ SECRET = b"route: {receiver: a}\nreceivers: [{name: a, webhook_configs: [{url: h
 FILES = {KEY: b"\xff" * 64, MUNGE: b"m", "/cluster/receivers.yml": SECRET}
 
 
-def monitoring(found: Any) -> dict[str, Any]:
+def monitoring(found: Any) -> MonitoringKey:
     """The variable for a value of the key."""
     problems: list[str] = []
     value = check(Checker("", problems), found, {})
@@ -73,10 +73,12 @@ def converge(all_hosts: dict[str, PlainHost]) -> None:
     """Let each host say what a run leaves there."""
     for host in all_hosts.values():
         names = prometheus.all_names(host)
-        made = {name: prometheus.service(host, service=name).digest for name in names}
+        applied = {name: prometheus.service(host, service=name).digest for name in names}
         paths = [file["path"] for name in names for file in prometheus.service(host, service=name).files]
         paths += [file["path"] for file in exporters.package_records(host)]
-        host.say(made=made, files=dict.fromkeys(paths, "x"), packages=dict.fromkeys(exporters.packages(host), "1"))
+        host.say(
+            applied=applied, files=dict.fromkeys(paths, "x"), packages=dict.fromkeys(exporters.packages(host), "1")
+        )
 
 
 # -- where the values of slurmctld come from --------------------------------------------------------------------------
@@ -440,13 +442,13 @@ def test_a_converged_cluster_has_no_work() -> None:
 def test_a_change_of_one_host_is_work_for_it() -> None:
     found = hosts()
     converge(found)
-    found["n1"].facts["made"].pop("slurm-metrics-host.timer")
+    found["n1"].facts["applied"].pop("slurm-metrics-host.timer")
     assert work(found) == ["n1"]
     converge(found)
-    made = {name: dict(host.facts["made"]) for name, host in found.items()}
+    applied = {name: dict(host.facts["applied"]) for name, host in found.items()}
     fewer = hosts(groups={**GROUPS, "slurm_cluster": ["head", "login", "n1"]})
     for name, host in fewer.items():
-        host.say(made=made[name], files=found[name].facts["files"])
+        host.say(applied=applied[name], files=found[name].facts["files"])
     assert work({name: fewer[name] for name in ("head", "login", "n1")}) == ["login"]  # its targets
 
 
@@ -459,7 +461,7 @@ def test_a_prepared_host_is_compared() -> None:
 def test_without_a_controller_prometheus_stays_as_it_is() -> None:
     found = hosts()
     converge(found)
-    found["login"].facts["made"].pop("prometheus")
+    found["login"].facts["applied"].pop("prometheus")
     assert work(found) == ["login"]
     found["head"].set(__slurm_facts={})
     facts = {name: found[name].facts for name in ("login", "n1")}
@@ -471,9 +473,9 @@ def test_other_options_are_told_from_ended_records() -> None:
     found = hosts()
     converge(found)
     assert not any(prometheus.has_other_options(host) for host in found.values())
-    found["n1"].say(made={})
+    found["n1"].say(applied={})
     assert not prometheus.has_other_options(found["n1"])
-    found["n1"].say(made=dict.fromkeys(prometheus.all_names(found["n1"]), "others"))
+    found["n1"].say(applied=dict.fromkeys(prometheus.all_names(found["n1"]), "others"))
     assert prometheus.has_other_options(found["n1"])
     assert prometheus.has_other_options(without(found, None)["head"])
 

@@ -34,7 +34,7 @@ def built(name: str = "n1", **variables: Any) -> PlainHost:
     """The host of an image, alone in its play, as no daemon has ever run there."""
     play = {"ansible_play_hosts": [name], "ansible_play_hosts_all": [name]}
     hosts = cluster(munge_key_file=KEY, **{**BASE, **play, **variables})
-    host = hosts[name].set(slurm_image="build").say(made={}, clocks={}, container="podman", hostname="builder")
+    host = hosts[name].set(slurm_image="build").say(applied={}, clocks={}, container="podman", hostname="builder")
     host.facts["slurm"] |= {"installed": "", "candidate": "24.11.5-4"}
     return host
 

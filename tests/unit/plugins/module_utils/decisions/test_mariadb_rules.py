@@ -41,14 +41,14 @@ def test_settings_of_the_site_win_and_are_written_as_mariadb_reads_them() -> Non
 def test_mariadb_is_left_alone_if_it_is_as_the_last_run_has_left_it() -> None:
     host = database()
     assert not mariadb.service(host).unchanged
-    host.say(made={"mariadb": mariadb.service(host).digest})
+    host.say(applied={"mariadb": mariadb.service(host).digest})
     assert mariadb.service(host).unchanged
     assert not mariadb.service(host.set(mariadb_settings={"max_connections": 200})).unchanged
 
 
 def test_a_host_that_this_run_has_prepared_is_compared() -> None:
     host = database()
-    host.say(made={"mariadb": mariadb.service(host).digest})
+    host.say(applied={"mariadb": mariadb.service(host).digest})
     assert not mariadb.service(host.set(group_names=["slurm_needs_preparation"])).unchanged
 
 

@@ -160,7 +160,7 @@ def apply(wanted: PlainHost, host: PlainHost) -> None:
     digests, files = wanted.shared("digests"), wanted.shared("access_texts")
     host.say(
         firewall=wanted.shared("firewall_digests")[host.name],
-        made={"slurm_health": wanted.shared("health_digests")[host.name]} if host.name == "n1" else {},
+        applied={"slurm_health": wanted.shared("health_digests")[host.name]} if host.name == "n1" else {},
         packages=dict.fromkeys(host_packages.wanted_packages(wanted), "1"),
         part=digests["hosts"],
         sshd=access.parts(wanted)["who"],
@@ -208,5 +208,5 @@ def test_other_changes_are_named(variables: dict[str, Any], named: str) -> None:
 
 def test_a_record_that_a_boot_has_ended_is_no_change() -> None:
     hosts = converged()
-    hosts["n1"].say(made={})
+    hosts["n1"].say(applied={})
     assert remove_nodes.other_changes(hosts["head"]) == []

@@ -40,6 +40,7 @@ KEY = "/cluster/secrets/x/jwt_hs256.key"
 FILES = {"/tls.crt": pair()[0], "/tls.key": pair()[1], KEY: b"\xff" * 64}
 ON_HOST = "/etc/gpucluster-slurm/jwt_hs256.key"
 PLUGIN = "slurm-wlm-jwt-plugin"
+JWT = "python3-jwt"
 MONITORING: dict[str, Any] = {
     "host": "login",
     "retention": "30d",
@@ -168,7 +169,7 @@ def test_a_run_without_the_controllers_has_no_key() -> None:
 def test_packages_of_each_host() -> None:
     found = hosts(REST)
     assert "slurmrestd" in preparation.role_packages(with_group(found["login"]))
-    assert rest.packages(found["login"]) == [PLUGIN, "nginx"]
+    assert rest.packages(found["login"]) == [PLUGIN, "nginx", JWT]
     assert rest.packages(found["head"]) == [PLUGIN]
     assert rest.packages(found["n1"]) == []
     assert {*rest.packages(found["login"])} <= {*host_packages.wanted_packages(with_base(found["login"]))}
@@ -180,16 +181,16 @@ def test_what_this_run_installs_is_noted() -> None:
     def noted(host: PlainHost) -> list[str]:
         return [file["path"].rpartition("/")[2] for file in rest.package_records(host)]
 
-    assert noted(hosts(REST)["login"]) == ["slurmrestd", PLUGIN]
+    assert noted(hosts(REST)["login"]) == ["slurmrestd", PLUGIN, JWT]
     assert noted(hosts(REST)["head"]) == [PLUGIN]
     assert noted(hosts(REST)["head"].say(packages={PLUGIN: "1"})) == []
     assert noted(hosts(None)["head"]) == []
-    assert noted(hosts(REST, slurm_packages={"repository": "x"})["login"]) == ["slurm-smd-slurmrestd"]
+    assert noted(hosts(REST, slurm_packages={"repository": "x"})["login"]) == ["slurm-smd-slurmrestd", JWT]
 
 
 def test_check_mode_has_nothing_to_compare_without_the_packages() -> None:
     assert host_packages.lacks_package(hosts(REST)["login"], "slurmrestd")
-    there = dict.fromkeys(("slurmrestd", "nginx", PLUGIN), "1")
+    there = dict.fromkeys(("slurmrestd", "nginx", PLUGIN, JWT), "1")
     assert not host_packages.lacks_package(hosts(REST)["login"].say(packages=there), "slurmrestd")
 
 
@@ -283,7 +284,7 @@ def test_without_the_key_everything_goes() -> None:
     found = hosts(None)["login"].say(files={rest.FRONT_CONF: "0" * 64, nginx.RECORD: "0" * 64})
     removal = rest.removal(found)
     assert removal.services == ["slurmrestd", "slurm-rest-auth"]
-    assert removal.packages == ["slurmrestd", PLUGIN, "nginx"]
+    assert removal.packages == ["slurmrestd", PLUGIN, JWT, "nginx"]
     assert removal.secrets == [ON_HOST]
     assert rest.FRONT_CONF in removal.files
 
@@ -291,7 +292,7 @@ def test_without_the_key_everything_goes() -> None:
 def test_a_controller_that_had_slurmrestd_keeps_key_and_plugin() -> None:
     found = hosts(REST)["head"].say(files={rest.FRONT_CONF: "0" * 64})
     removal = rest.removal(found)
-    assert (removal.packages, removal.secrets) == (["slurmrestd"], [])
+    assert (removal.packages, removal.secrets) == (["slurmrestd", JWT], [])
 
 
 def test_what_the_page_and_the_metrics_need_stays() -> None:
@@ -303,8 +304,8 @@ def test_what_the_page_and_the_metrics_need_stays() -> None:
     measured.say(slurm_version="26.05.3")
     assert PLUGIN in exporters.packages(measured)
     assert PLUGIN not in rest.removal(measured).packages
-    noted = {f"{INSTALLED}/{PLUGIN}": "0" * 64}
-    assert not prometheus.loses_something(hosts(REST)["head"].say(files=noted))
+    noted = {f"{INSTALLED}/{name}": "0" * 64 for name in (PLUGIN, JWT)}
+    assert not prometheus.loses_something(hosts(REST)["login"].say(files=noted))
 
 
 def test_daemons_of_the_host_are_measured() -> None:

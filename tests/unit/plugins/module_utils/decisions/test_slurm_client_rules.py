@@ -29,6 +29,6 @@ def test_sackd_is_left_alone_if_it_is_as_the_last_run_has_left_it() -> None:
     before = slurm_client.service(host)
     assert before.servers == ["head:6817", "n1:6817"]
     assert not before.unchanged
-    host.say(made={"sackd": before.digest})
+    host.say(applied={"sackd": before.digest})
     assert slurm_client.service(host).unchanged
     assert not slurm_client.service(host.set(slurm_controllers=["head"])).unchanged

@@ -28,13 +28,13 @@ def converged(**variables: Any) -> dict[str, PlainHost]:
     for name in ("n1", "n2"):
         mig = name == "n1" and "slurm_hardware_types" in variables
         record = slurmd.digest(slurmd.common(hosts[name], "0" * 64), mig, controller=False)
-        hosts[name].say(made={"slurmd": record})
+        hosts[name].say(applied={"slurmd": record})
     return hosts
 
 
 def with_work(hosts: dict[str, PlainHost]) -> list[str]:
     """The nodes with work."""
-    return slurmd.hosts_with_work(hosts["n1"], {name: hosts[name].facts["made"] for name in ("n1", "n2")})
+    return slurmd.hosts_with_work(hosts["n1"], {name: hosts[name].facts["applied"] for name in ("n1", "n2")})
 
 
 @pytest.mark.parametrize("variables", [{}, WITH_MIG], ids=["plain", "mig"])
@@ -44,7 +44,7 @@ def test_a_converged_node_has_no_work(variables: dict[str, Any]) -> None:
 
 def test_a_node_has_work_if_its_record_is_another_one() -> None:
     hosts = converged()
-    hosts["n2"].say(made={"slurmd": "1" * 64})
+    hosts["n2"].say(applied={"slurmd": "1" * 64})
     assert with_work(hosts) == ["n2"]
 
 

@@ -84,21 +84,21 @@ def test_a_configuration_is_compared_again_without_the_munge_key() -> None:
     for files, unchanged in (({PASSWORD: b"x", KEY: b"key"}, True), ({PASSWORD: b"x"}, False)):
         host = database(files)
         records = {"slurmdbd": slurmdbd.service(host).digest, "slurmdbd_config": slurmdbd.configuration(host).digest}
-        assert slurmdbd.configuration(host.say(made=records)).unchanged is unchanged
+        assert slurmdbd.configuration(host.say(applied=records)).unchanged is unchanged
 
 
 @pytest.mark.parametrize("missing", ["slurmdbd", "slurmdbd_config"])
 def test_a_configuration_is_compared_again_without_a_record(missing: str) -> None:
     host = database({PASSWORD: b"x", KEY: b"key"})
     records = {"slurmdbd": slurmdbd.service(host).digest, "slurmdbd_config": slurmdbd.configuration(host).digest}
-    host.say(made={name: digest for name, digest in records.items() if name != missing})
+    host.say(applied={name: digest for name, digest in records.items() if name != missing})
     assert not slurmdbd.configuration(host).unchanged
 
 
 def test_slurmdbd_is_compared_unless_it_is_as_the_last_run_has_left_it() -> None:
     host = database()
     assert slurmdbd.service(host).wanted
-    host.say(made={"slurmdbd": options_digest(slurmdbd.unit_files(host))})
+    host.say(applied={"slurmdbd": options_digest(slurmdbd.unit_files(host))})
     assert not slurmdbd.service(host).wanted
     host.set(group_names=["slurm_needs_preparation"])
     assert slurmdbd.service(host).wanted

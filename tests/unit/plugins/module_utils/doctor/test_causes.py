@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import causes as causes_of_nodes
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import diagnosis, server_causes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import (
     MEASURE,
     MEASURED,
@@ -24,8 +28,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence i
     NO_FACTS,
     NOT_IN_INVENTORY,
     ClusterEvidence,
+    ClusterFacts,
     DaemonState,
     HostEvidence,
+    NodeFacts,
+    ServerFacts,
     SlurmNode,
 )
 
@@ -446,6 +453,13 @@ def test_each_cause_has_a_case() -> None:
     rows = {cause.name for cause in (*OWNED, *MEASURED, *SAID, UNKNOWN)}
     assert rows == shown
     assert len(rows) >= 50
+
+
+def test_each_fact_is_tested_by_a_cause() -> None:
+    texts = [Path(str(module.__file__)).read_text() for module in (causes_of_nodes, server_causes, diagnosis)]
+    used = {*re.findall(r"\.(\w+)", "".join(texts))}
+    facts = {each.name for kind in (NodeFacts, ServerFacts, ClusterFacts) for each in fields(kind)}
+    assert facts - used == {"answers"}, "facts that no cause tests"  # the playbook does
 
 
 @pytest.mark.parametrize(

@@ -277,6 +277,15 @@ def test_answers_of_modules_become_a_diagnosis() -> None:
     ]
 
 
+def test_the_clock_of_a_node_is_compared_with_the_controllers() -> None:
+    """That of the control host may be wrong."""
+    nodes = [asdict(sick("n1"))]
+    for controller, causes in ((90.0, ["server-clock", "kill-task-failed"]), (0.0, ["clock"])):
+        facts = asdict(replace(HOST, clock_offset=90.0))
+        found = diagnosis({"head": answer(nodes=nodes, clock_offset=controller)}, {"n1": facts}, ["n1"], ["head"], [])
+        assert [one["cause"] for one in found["findings"]] == causes
+
+
 def test_a_well_cluster() -> None:
     found = diagnosis({"head": answer()}, {}, ["head"], ["head"], ["head"])
     assert found == {"ok": True, "answers": True, "findings": [], "table": [], "resume": [], "start": {}}

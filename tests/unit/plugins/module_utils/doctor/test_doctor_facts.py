@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,13 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import (
     slurmd_question,
     slurmdbd_queue,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import SlurmNode
+from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence import (
+    DaemonState,
+    NodeFacts,
+    ServerAnswer,
+    SlurmNode,
+    complete,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import Process
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import result_errors
@@ -65,33 +72,12 @@ Result=success
 
 def test_units() -> None:
     assert daemon_facts.read_units(SHOWN, now=1000.0) == {
-        "slurmd": {
-            "active": "failed",
-            "enabled": True,
-            "result": "exit-code",
-            "down_seconds": 60.0,
-            "masked": False,
-            "log": [],
-        },
-        "mariadb": {
-            "active": "active",
-            "enabled": False,
-            "result": "success",
-            "down_seconds": 0.0,
-            "masked": False,
-            "log": [],
-        },
-        "slurmdbd": {
-            "active": "inactive",
-            "enabled": False,
-            "result": "success",
-            "down_seconds": 0.0,
-            "masked": True,
-            "log": [],
-        },
+        "slurmd": DaemonState("failed", True, "exit-code", down_seconds=60.0),
+        "mariadb": DaemonState("active", False, "success", down_seconds=0.0),
+        "slurmdbd": DaemonState("inactive", False, "success", down_seconds=0.0, masked=True),
     }
     never = SHOWN.replace("=940000000", "=0")  # since the boot
-    assert daemon_facts.read_units(never, now=1000.0)["slurmd"]["down_seconds"] == 0.0
+    assert daemon_facts.read_units(never, now=1000.0)["slurmd"].down_seconds == 0.0
 
 
 def test_errors_of_a_log() -> None:
@@ -402,19 +388,34 @@ def test_a_clock_is_measured_from_outside(told: float, ahead: float) -> None:
     assert offset(told, 100.0, 110.0) == ahead
 
 
+def as_json(answer: NodeFacts | ServerAnswer) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(asdict(answer)))
+    return found
+
+
+def test_a_fact_that_nobody_asks_for_or_that_no_record_has_is_an_error_of_the_code() -> None:
+    state = asdict(DaemonState())
+    assert complete(DaemonState, **state) == DaemonState()
+    with pytest.raises(TypeError, match="unknown"):
+        complete(DaemonState, **state, unknown=1)
+    del state["masked"]
+    with pytest.raises(TypeError, match="DaemonState has facts that nobody has asked for: masked"):
+        complete(DaemonState, **state)
+
+
 def test_the_facts_about_this_host_have_the_form_of_an_answer() -> None:
     asked = node_facts.HostQuestions(
         "n1", 6818, ["localhost"], 1, "nobody", "/var/spool/slurmd", "", "/tmp", ["/dev/null"], 0, [], ""
     )
-    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **node_facts.gather(asked)}
+    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **as_json(node_facts.gather(asked))}
     assert result_errors("slurm_doctor_node_info", answer, {}) == []
     assert answer["missing_files"] == []
     assert answer["closed"] == {"localhost": "Connection refused"}
 
 
 def test_the_facts_about_a_server_have_the_form_of_an_answer() -> None:
-    gathered = controller_facts.gather(of_nodes=True)
-    answer: Any = {"changed": False, "time": 1.5, "clock_offset": 0.0, "old_keys": {"munge": 402}, **gathered}
+    gathered = as_json(controller_facts.gather(True, {}, 0))
+    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **gathered, "old_keys": {"munge": 402}}
     assert result_errors("slurm_doctor_info", answer, {}) == []
     assert not answer["cluster"]["answers"]
 
@@ -432,8 +433,7 @@ def test_a_serving_controller_names_its_nodes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(scontrol, "output", lambda command: outputs[tuple(command)])
     monkeypatch.setattr(scontrol, "serving", lambda: name)
     monkeypatch.setattr(controller_facts, "CONNECT", 0.05)
-    gathered = json.loads(json.dumps(controller_facts.gather(of_nodes=True)))
-    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, "old_keys": {}, **gathered}
+    answer = {"changed": False, "time": 1.5, "clock_offset": 0.0, **as_json(controller_facts.gather(True, {}, 0))}
     assert result_errors("slurm_doctor_info", answer, {}) == []
     assert [node["name"] for node in answer["nodes"]] == ["n1"]
     assert answer["nodes"][0]["jobs"] == ["12"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import cloud_init
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import CloudInit
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.results.fact_records import CloudInit
 
 USER, VENDOR = (f"{cloud_init.INSTANCE}/{name}" for name in ("cloud-config.txt", "vendor-cloud-config.txt"))
 

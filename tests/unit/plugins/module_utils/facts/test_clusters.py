@@ -13,8 +13,8 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import clusters
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.clusters import confs_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import Clusters
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils import answers
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.records import check_of
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.results.fact_records import Clusters
 
 CONF = "etc/slurm/slurm.conf"
 CACHE = "run/slurm/conf/slurm.conf"
@@ -46,7 +46,7 @@ def found(root: Path, hosts: str = "", enabled: str = "", state_directory: str =
 def find(root: Path, hosts: str = "", enabled: str = "", state_directory: str = "") -> Clusters:
     units = {name: {"UnitFileState": "enabled"} for name in enabled.split()}
     fact = clusters.find_clusters(Tree(str(root)), hosts, units, state_directory)
-    assert answers.check_of(Clusters)(fact) == ""
+    assert check_of(Clusters)(fact) == ""
     return fact
 
 

@@ -9,6 +9,7 @@ import getpass
 import grp
 import os
 import pwd
+import re
 import struct
 from collections.abc import Sequence
 from hashlib import sha256
@@ -22,7 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.facts import prob
 from ansible_collections.gpucluster.slurm.plugins.module_utils.facts.probe import Questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import HostFact
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.results.fact_records import HostFact
 from programs import StandIn
 
 DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nID=debian\nVERSION_ID="13"\nVERSION_CODENAME=trixie\n'
@@ -81,6 +82,14 @@ def gather(tree: Tree, questions: Questions | None = None, **answers: str) -> Ho
 )
 def test_distribution(os_release: str, name: str, codename: str) -> None:
     assert probe.distribution(os_release) == {"distribution": name, "codename": codename}
+
+
+def test_each_fact_is_used() -> None:
+    """By its name in brackets, in what runs on the control host."""
+    rooms = [Path(probe.__file__).parents[1] / name for name in ("cluster", "decisions", "nodes")]
+    texts = "".join(path.read_text() for room in rooms for path in room.rglob("*.py"))
+    used = {*re.findall(r"""\[["'](\w+)["']\]""", texts)}
+    assert HostFact.__annotations__.keys() - used == set()
 
 
 def test_a_bare_host(tmp_path: Path) -> None:
@@ -197,7 +206,7 @@ n9 planned
 
 def test_nodes_that_are_not_in_service(tmp_path: Path) -> None:
     """Slurm has a line for each partition and state. Without a running slurmctld, sinfo would wait for it."""
-    asked = Questions(nodes=True, made=["slurmctld"])
+    asked = Questions(nodes=True, applied=["slurmctld"])
     assert gather(host(tmp_path), asked, systemctl=SLURMCTLD, timeout=NODES)["out_of_service"] == "n5,n6,n[7-8]"
     assert gather(host(tmp_path), asked, systemctl=SLURMCTLD, timeout="n1 idle\n")["out_of_service"] == ""
     assert gather(host(tmp_path), asked, systemctl=SLURMCTLD)["out_of_service"] is None

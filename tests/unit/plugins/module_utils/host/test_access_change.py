@@ -92,9 +92,9 @@ def test_a_confirmation_that_comes_first_wins(host: Host) -> None:
 
 def test_the_run_restores_the_previous_files(host: Host) -> None:
     host.apply()
-    host.change.take_back()
+    host.change.restore()
     assert host.is_previous
-    host.change.take_back()
+    host.change.restore()
     assert host.is_previous, "a second time, there is nothing to take back"
 
 

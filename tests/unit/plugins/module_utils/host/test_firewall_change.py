@@ -98,14 +98,14 @@ def test_the_timer_takes_rules_back(host: Host, earlier: bool) -> None:
 def test_a_confirmation_that_comes_first_wins(host: Host) -> None:
     host.confirmed("a\n")
     subprocess.run(["/bin/sh", "-c", firewall_change.undo_script()], check=True)
-    firewall_change.take_back()
+    firewall_change.restore()
     assert (host.kernel, host.rules.read_text()) == ("a\n", "a\n")
 
 
 def test_the_run_takes_rules_back(host: Host) -> None:
     host.confirmed("a\n")
     firewall_change.apply("b\n", "other")
-    firewall_change.take_back()
+    firewall_change.restore()
     assert (host.kernel, host.rules.read_text()) == ("a\n", "a\n")
     assert firewall_change.state() == "aa"
 

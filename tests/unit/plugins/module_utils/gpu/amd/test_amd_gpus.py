@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.render import gres_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.gpu.devices import VENDORS, environment_of, read_gpus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.records import check_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import discover
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.results.fact_records import GpuFact
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import check_of
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.results.fact_records import GpuFact
 from kfd import gpu_node, pci_files, tree
 from registration_texts import check_registration
 from sysfs import Gpu, Machine, Memory

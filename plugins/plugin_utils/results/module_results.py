@@ -4,14 +4,14 @@
 """What the modules return, with the bounds of the fields, as in `fact_records`.
 
 A module's function has its result as type, and the control host checks answers by it (`plugin_utils/answers.py`).
-Fields of a class with total=False are not always returned. Modules import these types for mypy alone: hosts do without
-them.
+Fields of a class with total=False are not always returned.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, TypedDict
 
+from ...module_utils.language.records import Most, Pattern, Range
 from .fact_records import (
     LARGEST,
     MANY,
@@ -24,11 +24,8 @@ from .fact_records import (
     HostName,
     Line,
     Mib,
-    Most,
     Number32,
     Path,
-    Pattern,
-    Range,
     Seconds,
     Text,
     Version,
@@ -39,6 +36,31 @@ FewTexts = Annotated[list[Text], Most(64)]
 Lines = Annotated[list[Text], Most(MANY)]
 FileName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*")]
 Entities = Annotated[list[dict[Line, Any]], Most(MANY)]
+
+
+class AnyResult(TypedDict, total=False):
+    """What any module may return, or Ansible in its place. `msg` of some modules is not a text."""
+
+    changed: bool
+    failed: bool
+    skipped: bool
+    unreachable: bool
+    msg: Any
+    rc: Annotated[int, Range(1 << 32, -(1 << 32))]
+    stdout: Text
+    stderr: Text
+    module_stdout: Text
+    module_stderr: Text
+    warnings: list[Any]
+    deprecations: list[Any]
+    exception: Any
+    invocation: Any
+    ansible_job_id: Line
+    started: Any
+    finished: Any
+    results_file: Line
+    put_back: bool
+    """A module that has failed has restored what it had changed."""
 
 
 class Result(TypedDict):
@@ -302,6 +324,14 @@ class HostFactsResult(HostFactsSometimes, Clock):
     ansible_facts: HostFacts
 
 
+class HostAnswer(HostFactsResult, total=False):
+    """The same, with what the control host adds for site.yml and the report (`plugins/action/slurm_host_facts.py`)."""
+
+    objections: list[str]
+    stages: list[str]
+    drift: list[tuple[str, str]]
+
+
 class EndedJob(TypedDict):
     """A job of slurm_job."""
 
@@ -505,6 +535,36 @@ class UpdatesInfo(Result, Updates):
     """The result of slurm_updates_info."""
 
 
+# -- what rules read of the results of other modules (decisions/known/registered.py) ----------------------------
+
+
+class Command(Result):
+    """The result of ansible.builtin.command."""
+
+    rc: int
+    stdout: str
+    stderr: str
+    stdout_lines: list[str]
+
+
+class Content(Result):
+    """The result of ansible.builtin.slurp: the content in base64."""
+
+    content: str
+
+
+class Status(Result):
+    """The result of ansible.builtin.stat."""
+
+    stat: dict[str, Any]
+
+
+class Loop(Result):
+    """The results of a task with a loop."""
+
+    results: list[dict[str, Any]]
+
+
 RESULTS: dict[str, type[Any]] = {
     "nvidia_driver": DriverResult,
     "nvidia_mig": MigResult,
@@ -541,4 +601,4 @@ RESULTS: dict[str, type[Any]] = {
     "slurm_updates_info": UpdatesInfo,
     "slurm_user": AccountingResult,
 }
-"""The result of each module; those of the doctor's modules are in `doctor/results.py`, with what they import."""
+"""The result of each module; those of the doctor's modules follow from `doctor/evidence.py`."""

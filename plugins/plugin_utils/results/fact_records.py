@@ -4,76 +4,36 @@
 """The records that a host answers with, and the bounds of their fields.
 
 The code that makes an answer has these types, and the control host checks answers by them
-(`plugin_utils/answers.py`). They are the dictionaries that become JSON. Annotations are only evaluated on the control
-host.
-
-Bounds are no tuples: `typing` keeps an annotated type for all that is equal to it, and tuples of two classes are.
+(`plugin_utils/answers.py`). They are the dictionaries that become JSON. Hosts do without these types: what runs there
+imports them for mypy alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Sequence
 from typing import Annotated, TypedDict
+
+from ...module_utils.language.records import CORES, LINE, TEXT, Form, Range
+from ...module_utils.language.records import Most as Most
+from ...module_utils.language.records import Pattern as Pattern
 
 LARGEST = 2**43
 """MiB: more memory or disk than that is nobody's."""
 
-CORES = 2**14
-"""More cores than a machine has. Sets of cores become numbers with as many bits."""
-
 MOST_HOSTS = 1 << 16
 """More hosts than a cluster has."""
 
-
 MANY = 1_000_000
 """Entries of a list that has some for each node, user or job."""
-
-
-@dataclass(frozen=True)
-class Range:
-    """The bounds of a number."""
-
-    most: int
-    least: int = 0
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """The form of a text (re.fullmatch, in ASCII), and its length."""
-
-    pattern: str
-    most: int = 200
-
-
-class Form(Enum):
-    """The form of a text, in words."""
-
-    CORES = "a list of cores, such as 0-3,8, with numbers that a machine can have"
-    LINE = "one line of at most 1000 characters"
-    TEXT = "any text; the size of a whole answer is limited"
-    SECONDS = "seconds, with or without a fraction"
-
-
-class Empty(TypedDict):
-    """A mapping without keys, where a record does not apply."""
-
-
-@dataclass(frozen=True)
-class Most:
-    """How many items a list or mapping may have; 4096 without it."""
-
-    items: int
-
 
 PATH = r"/[A-Za-z0-9+._/@%:-]*"
 _KEY = r"[a-z0-9-]+ [A-Za-z0-9+/]+=*"
 _PORTS = r"[0-9]{1,5}(:[0-9]{1,5})?"
 _OWNER = r"[A-Za-z0-9._-]+:[A-Za-z0-9._-]+ [0-7]{4}"
 
-Line = Annotated[str, Form.LINE]
-Text = Annotated[str, Form.TEXT]
-Seconds = Annotated[float, Form.SECONDS]
+Line = Annotated[str, LINE]
+Text = Annotated[str, TEXT]
+Seconds = Annotated[float, Range(1 << 40, -(1 << 40), "seconds")]
 Word = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9+._~:-]*")]
 ShortWord = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9+._~:-]*", 64)]
 Path = Annotated[str, Pattern(PATH)]
@@ -84,7 +44,8 @@ Checksum = Annotated[str, Pattern("[0-9a-f]{64}")]
 ChecksumOrEmpty = Annotated[str, Pattern(r"([0-9a-f]{64})?")]
 StateDigest = Annotated[str, Pattern("[0-9a-f]{64}|incomplete|")]
 HostName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*", 255)]
-FewLines = Annotated[list[Line], Most(64)]
+FewLines = Annotated[Sequence[Line], Most(64)]
+JobNumbers = Annotated[Sequence[Annotated[str, Pattern("[0-9]+")]], Most(MANY)]
 Cpus = Annotated[int, Range(1 << 20)]
 Gpus = Annotated[int, Range(1024)]
 Port = Annotated[int, Range(65535)]
@@ -92,6 +53,10 @@ Mib = Annotated[int, Range(LARGEST)]
 Count10 = Annotated[int, Range(1 << 10)]
 Number32 = Annotated[int, Range(1 << 32)]
 Setting = Annotated[int, Range(1 << 31)]
+
+
+class Empty(TypedDict):
+    """A mapping without keys, where a record does not apply."""
 
 
 class MigInstance(TypedDict):
@@ -196,91 +161,82 @@ class HostFact(TypedDict):
     """The fact `slurm_host` (module slurm_host_facts)."""
 
     distribution: Annotated[str, Pattern(r"[a-z0-9._-]+( [A-Za-z0-9._-]+)?", 64)]
+    """Name and release, such as `debian 13`."""
     codename: Annotated[str, Pattern(r"[a-z0-9._-]*", 64)]
     hostname: Annotated[str, Pattern(r"[A-Za-z0-9._-]*", 255)]
     container: Annotated[str, Pattern(r"[a-z0-9-]+", 64)]
+    """The kind of a container, as systemd-detect-virt says it; `none` for a machine."""
     memory_mib: Mib
     nvidia_gpus: Gpus
     slurm_version: Version
+    """The release of Slurm that the host has, or else would get."""
     slurm: SlurmPackage
     packages: dict[Word, Word]
+    """The versions of those asked that are installed."""
     unheld: list[Word]
+    """The packages of the source packages asked that apt may change."""
     candidates: dict[Word, Word]
+    """The versions that apt would install."""
     mirror: Annotated[str, Pattern(r"(?:[a-z+]+:[A-Za-z0-9+._~:/@%-]+)?")]
+    """The method and address of the distribution's archive; asked with candidates."""
     interrupted: bool
+    """Whether an installation of packages was interrupted."""
     clocks: dict[Word, bool]
-    made: dict[Word, Checksum]
+    """Whether a service that keeps the clock runs, of those that start with the host."""
+    applied: dict[Word, Checksum]
+    """The checksums of the records that hold, so that their modules need not run."""
     users: dict[Word, Number32]
-    taken_ids: dict[Word, FewLines]
+    taken_ids: dict[Word, Annotated[list[Line], Most(64)]]
+    """Who else has the ids asked."""
     paths: dict[Path, Annotated[str, Pattern(_OWNER)]]
+    """Owner and mode of those that exist."""
     directories: DirectoryFaults
     people: ChecksumOrEmpty
+    """The checksum of the plan of users that was applied last."""
     directory: DirectoryUsers
     free_mib: dict[Path, Mib]
+    """What an ordinary user can still write."""
     read_only: list[Path]
+    """Directories that each run may write into, and cannot."""
     files: dict[Path, Checksum]
+    """The checksums of those that exist."""
     programs: dict[Annotated[str, Pattern(r"/?[A-Za-z0-9+._/@%:~,*?!\[\]-]+")], Sentence]
+    """Why those that cannot run cannot."""
     scripts: dict[Annotated[str, Pattern(r"[a-z_]+(: |\.)[A-Za-z0-9._-]+")], Sentence]
+    """Why no interpreter of this host would run them."""
     part: ChecksumOrEmpty
+    """The checksum of a part of a file."""
     other_addresses: dict[Annotated[str, Pattern(r"[A-Za-z0-9._-]+", 255)], Annotated[str, Pattern(r"[0-9.]+", 15)]]
+    """The addresses in the other lines of /etc/hosts."""
     clusters: Clusters
     state_version: Number32
+    """The version of this collection's files on the host; 0 without any."""
     cloud_init: CloudInit
     ufw: list[Annotated[str, Pattern(rf"any|{_PORTS}(,{_PORTS})*")]] | None
+    """The ports that ufw has open; null if it is off."""
     profiles: dict[Word, Annotated[str, Pattern("loaded|missing|no userns|not loaded")]]
+    """What AppArmor says of programs that make user namespaces."""
     kernel: dict[Annotated[str, Pattern(r"[A-Za-z0-9._/-]+")], Annotated[int, Range(1 << 63, -(1 << 63))]]
     storage: StateDigest
+    """The checksum of the mounts, homes and exports that were applied last."""
     firewall: StateDigest
+    """The checksum of the rules that were applied last."""
     backup: Sentence
+    """The fault of the last backup."""
     serving_controller: Annotated[str, Pattern(r"[A-Za-z0-9._-]*", 255)]
     jobs: dict[Annotated[str, Pattern("[0-9]+", 10)], Annotated[str, Pattern("runs|reports|open")]]
+    """What of jobs runs on the host."""
     out_of_service: Annotated[str, Pattern(r"[A-Za-z0-9._,\[\]-]*", 1 << 20)] | None
+    """The nodes on which no job starts; null if slurmctld was not asked, or did not answer."""
     host_key: Annotated[str, Pattern(rf"({_KEY})?", 2000)]
     sshd: Annotated[str, Pattern("(all|administrators|job)?")]
+    """Who passes it."""
     known_hosts: Annotated[list[Annotated[str, Pattern(rf"[A-Za-z0-9:._,-]+ {_KEY}", 3000)]], Most(MOST_HOSTS)]
     namespaces: Namespaces
 
 
-# -- answers of the doctor's looks -----------------------------------------------------------------------------------
-
-
-class DaemonRecord(TypedDict):
-    """A daemon of the modules slurm_doctor_info and slurm_doctor_node_info."""
-
-    active: Annotated[str, Pattern("[a-z]*")]
-    enabled: bool
-    result: Annotated[str, Pattern("[a-z-]*")]
-    down_seconds: Seconds
-    masked: bool
-    log: FewLines
-
-
-class ClusterRecord(TypedDict):
-    """The part `cluster` of the module slurm_doctor_info."""
-
-    answers: bool
-    serving: Line
-    controllers: Annotated[dict[Line, bool], Most(64)]
-    version: Line
-    slurm_user: Line
-    slurm_uid: Number32 | None
-    slurm_conf: ChecksumOrEmpty
-    cgroup_plugin: Line
-    proctrack: Line
-    return_to_service: Line
-    slurmdbd_error: Text
-    messages_waiting: Number32
-    messages_limit: Number32
-    messages_discarded: Line
-    full_queue_ends_slurmctld: bool
-    runaway_jobs: Annotated[list[Annotated[str, Pattern("[0-9]+")]], Most(MANY)]
-    ended_reservations: Annotated[
-        dict[Line, Annotated[list[Annotated[str, Pattern("[0-9]+")]], Most(MANY)]], Most(MANY)
-    ]
-
-
 class NodeOptions(TypedDict):
-    """The part `node_options` of the module slurm_doctor_info, where the serving controller answers."""
+    """Options of the module slurm_doctor_node_info that the serving controller knows."""
 
     controllers: FewLines
     controller_port: Port
@@ -289,30 +245,3 @@ class NodeOptions(TypedDict):
     log_file: Line
     tmp_fs: Line
     credential: Annotated[str, Pattern(r"[A-Za-z0-9+/=:]*", 4000)]
-
-
-class NodeFacts(TypedDict):
-    """What the module slurm_doctor_node_info returns, apart from the time."""
-
-    version: Line
-    slurmd: DaemonRecord
-    munge: DaemonRecord
-    munge_error: Line
-    slurm_uid: Number32 | None
-    slurm_conf: ChecksumOrEmpty
-    cpus: Cpus
-    memory: Mib
-    full: FewLines
-    unmounted: list[Line]
-    hanging: list[Line]
-    missing_files: list[Line]
-    nvidia_error: Line
-    nvidia_gpus: Gpus | None
-    xids: FewLines
-    cgroup: Annotated[str, Pattern("v1|v2")]
-    listens: bool
-    addresses: list[Annotated[str, Pattern("[0-9a-f.:]+", 64)]]
-    unresolved: list[Line]
-    closed: dict[Line, Line]
-    left: list[Line]
-    booted: Line
