@@ -25,7 +25,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import commands, environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import conversion, trial_start
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import whole_cluster
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.whole_cluster import (
+    ASKING,
+    ASKING_ARCHIVE,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor import controller_facts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import access_change, file_checks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.module_run import run_module
@@ -69,6 +72,9 @@ PROGRAMS = (
     "restic",
     "systemctl",
 )
+
+
+PATH_OF_WORDS = environment.ENVIRONMENT["PATH"]
 
 
 @pytest.fixture(name="seen")
@@ -314,7 +320,8 @@ def test_a_host_of_the_cluster_is_asked_without_a_proxy_of_the_site() -> None:
 
 @pytest.mark.parametrize("archive", [False, True])
 def test_the_words_before_a_command(archive: bool, seen: Callable[[], Any]) -> None:
-    words = whole_cluster.ASKING_ARCHIVE if archive else whole_cluster.ASKING
+    # A stand-in is found where the words have a PATH of their own.
+    words = [word.replace(PATH_OF_WORDS, os.environ["PATH"]) for word in (ASKING_ARCHIVE if archive else ASKING)]
     subprocess.run([*words, "show", "a b"], check=True, capture_output=True)
     kept = OF_A_SITE if archive else {}
     assert {key: value for key, value in seen().items() if key in {**OF_THE_HOST, **OF_A_SITE}} == kept

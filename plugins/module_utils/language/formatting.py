@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from typing import Any
 
 SHOWN = 80
@@ -86,3 +87,8 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """The rows of a table as lines."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def listed(messages: Callable[..., Iterator[str]]) -> Callable[..., list[str]]:
+    """A function that yields messages, as one that returns a list of them."""
+    return wraps(messages)(lambda *arguments: [*messages(*arguments)])

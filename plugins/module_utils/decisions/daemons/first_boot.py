@@ -13,6 +13,7 @@ from ...configuration.upgrade import takes
 from ..known.platform_tables import RELEASES
 from ..known.program_files import library
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.whole_cluster import conf_servers
 from .slurm_client import wants_sackd
 
@@ -46,7 +47,7 @@ def settings(host: RunHost) -> dict[str, Any]:
     }
 
 
-def files(host: RunHost) -> list[dict[str, str]]:
+def files(host: RunHost) -> list[HostFile]:
     """The program, its settings and its units.
 
     No unit has to be enabled: munge and the daemon require the service.
@@ -74,6 +75,6 @@ def files(host: RunHost) -> list[dict[str, str]]:
     ]
 
 
-def unit(host: RunHost, path: str, template: str, **variables: Any) -> dict[str, str]:
+def unit(host: RunHost, path: str, template: str, **variables: Any) -> HostFile:
     """A file of systemd's units."""
     return {"path": f"{UNITS}/{path}", "content": host.text(ROLE, template, **variables)}

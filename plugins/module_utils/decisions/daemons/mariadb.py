@@ -14,6 +14,7 @@ from ..known import registered
 from ..known.daemon_records import ServiceOptions, is_unchanged, options_digest
 from ..known.host_paths import MARIADB_SOCKET
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..values import defaults
 from .host_packages import lacks_package
 
@@ -89,7 +90,7 @@ def settings(host: RunHost) -> dict[str, Any]:
 def service(host: RunHost) -> ServiceOptions:
     """How MariaDB runs on this host."""
     lines = {key: written(value, "mariadb") for key, value in settings(host).items()}
-    files = [{"path": FILE, "content": host.text("mariadb", "slurm.cnf.j2", lines=lines)}]
+    files: list[HostFile] = [{"path": FILE, "content": host.text("mariadb", "slurm.cnf.j2", lines=lines)}]
     digest = options_digest([files, PREVIOUS_FILE])
     return ServiceOptions(files, digest, [PREVIOUS_FILE], unchanged=is_unchanged(host, "mariadb", digest))
 

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..known import image
 from ..known.daemon_records import is_unchanged, options_digest
 from ..known.host_paths import CONF_DIR
 from ..known.platform import platform
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.whole_cluster import conf_servers
 
 
@@ -20,7 +20,7 @@ from ..known.whole_cluster import conf_servers
 class SackdService:
     """Options of slurm_service for sackd."""
 
-    files: list[dict[str, Any]]
+    files: list[HostFile]
     servers: list[str]
     absent: list[str]
     """Commands would read this file instead of the configuration that sackd fetches."""
@@ -38,7 +38,7 @@ def service(host: RunHost) -> SackdService:
     )
 
 
-def unit_files(host: RunHost) -> list[dict[str, Any]]:
+def unit_files(host: RunHost) -> list[HostFile]:
     """The settings of sackd's unit."""
     settings = host.text("slurm_client", "sackd.service.j2", servers=",".join(conf_servers(host)))
     return [{"path": "/etc/systemd/system/sackd.service.d/gpucluster-slurm.conf", "content": settings}]

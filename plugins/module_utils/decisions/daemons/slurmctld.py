@@ -21,6 +21,7 @@ from ..known.daemon_records import ServiceOptions
 from ..known.host_paths import CONF_DIR, KEPT_CONF, KEPT_DIR, KEPT_HOSTS, KEPT_LIST, KEPT_SLURMD, LOG_DIR
 from ..known.platform_tables import PLUGINS_OF_PACKAGES
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.whole_cluster import is_controller, serves, serving_controller, with_leaving
 from ..servers import rest
 from ..values import mail, slurm_accounting, slurm_conf_values, slurm_files, slurmctld_metrics
@@ -50,7 +51,8 @@ class WantedConfiguration:
 class FirstNodes:
     """The nodes that have started slurmd with a change before all others."""
 
-    nodes: list[str]
+    restored: list[str]
+    """Those that need their previous settings: after a failure all that have told."""
     failed: bool
     """Whether it has failed on one of them."""
     lost: str
@@ -126,7 +128,7 @@ def service(host: RunHost) -> ServiceOptions:
     return ServiceOptions(service_files(host), service_digest(host), absent_files(host))
 
 
-def service_files(host: RunHost) -> list[dict[str, Any]]:
+def service_files(host: RunHost) -> list[HostFile]:
     """The files of the service. The serving controller has its configuration from slurm_config already."""
     return [
         *unit_files(host),
@@ -138,7 +140,7 @@ def service_files(host: RunHost) -> list[dict[str, Any]]:
     ]
 
 
-def unit_files(host: RunHost) -> list[dict[str, Any]]:
+def unit_files(host: RunHost) -> list[HostFile]:
     """The rotation of the list of jobs, and the unit's settings.
 
     These are for the next failure, and systemd takes them while slurmctld runs.
@@ -199,31 +201,34 @@ def keeps_found_files(host: RunHost) -> bool:
     return not serves(host) and KEPT_CONF not in host.facts["files"]
 
 
-def standby_files(host: RunHost) -> list[dict[str, Any]]:
+def standby_files(host: RunHost) -> list[HostFile]:
     """The files in force for a controller that does not serve.
 
     It has the copies of slurm_config as well, which it needs when it serves.
     """
     known = result(host)
-    kept = {"mode": "0600", "loaded": False}
-    hosts = "".join(f"{name}\n" for name in known["kept_hosts"])
+    copies: list[HostFile] = [{**file, "mode": "0600", "loaded": False} for file in in_force(known, f"{KEPT_DIR}/good")]
+    hosts: HostFile = {
+        "path": KEPT_HOSTS,
+        "loaded": False,
+        "content": "".join(f"{name}\n" for name in known["kept_hosts"]),
+    }
     return [
         *in_force(known, CONF_DIR),
-        *(entry | kept for entry in in_force(known, f"{KEPT_DIR}/good")),
+        *copies,
         {"path": KEPT_SLURMD, "loaded": False, "content": known["read_at_start"]},
         {"path": KEPT_LIST, "loaded": False, "content": known["listed"]},
         {"path": SERIAL, "loaded": False, "content": known["serial"]},
         # Those that have left the cluster and are not clean are named also after a takeover.
-        *([{"path": KEPT_HOSTS, "loaded": False, "content": hosts}] if hosts else []),
+        *([hosts] if hosts["content"] else []),
     ]
 
 
-def in_force(known: ConfigResult, directory: str) -> list[dict[str, Any]]:
+def in_force(known: ConfigResult, directory: str) -> list[HostFile]:
     """The files in force for a directory: texts, and others in base64."""
-    kinds = (("content", known.get("in_force")), ("secret", known.get("in_force_bytes")))
-    return [
-        {"path": f"{directory}/{name}", kind: value} for kind, values in kinds for name, value in (values or {}).items()
-    ]
+    texts, others = known.get("in_force") or {}, known.get("in_force_bytes") or {}
+    files: list[HostFile] = [{"path": f"{directory}/{name}", "content": text} for name, text in texts.items()]
+    return [*files, *(HostFile(path=f"{directory}/{name}", secret=value) for name, value in others.items())]
 
 
 def digests(host: RunHost) -> dict[str, str]:
@@ -346,13 +351,8 @@ def first_nodes_result(host: RunHost) -> FirstNodes:
     """The result of the first nodes with the change."""
     names = host.members("slurm_needs_first_nodes")
     errors = registered.SLURMD_OUTCOME.by_host(host, names)
-    return FirstNodes([*errors], any(errors.values()), fold([name for name in names if name not in errors]))
-
-
-def nodes_to_restore(host: RunHost) -> list[str]:
-    """The nodes that need their previous settings: after a failure all first nodes."""
-    done = first_nodes_result(host)
-    return done.nodes if done.failed else []
+    failed = any(errors.values())
+    return FirstNodes([*errors] if failed else [], failed, fold([name for name in names if name not in errors]))
 
 
 def serving_line(host: RunHost) -> str:

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from ...language.hostlist import expand, fold
 from ..known import image, registered
 from ..known.host_paths import CONF_DIR, KEPT_DIR, KEPT_SLURMD, SLURMD_SETTINGS
 from ..known.platform import missing_plugins, plugins
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.unchanged_hosts import changed_hosts, common_text, record_digest
 from ..known.whole_cluster import conf_servers, is_controller, serving_controller
 from .host_packages import packages_of_role
@@ -39,7 +39,7 @@ from an earlier cluster file would need one more task on each host."""
 class SlurmdService:
     """Options of slurm_service for slurmd."""
 
-    files: list[dict[str, Any]]
+    files: list[HostFile]
     running_with: list[list[str]]
     servers: list[str]
     absent: list[str]

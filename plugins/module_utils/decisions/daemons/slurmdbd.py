@@ -18,6 +18,7 @@ from ..known.daemon_records import has_record, is_unchanged, options_digest
 from ..known.host_paths import CONF_DIR
 from ..known.platform import packages_version, platform
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..servers import rest
 from ..values import defaults
 from .host_packages import lacks_package
@@ -47,7 +48,7 @@ class SlurmdbdConfiguration:
 class SlurmdbdService:
     """Options of slurm_service for slurmdbd."""
 
-    files: list[dict[str, Any]]
+    files: list[HostFile]
     digest: str
     wanted: bool
     """Whether slurmdbd is to be compared with them: a check does not compare a daemon that the run would start."""
@@ -129,7 +130,7 @@ def configuration(host: RunHost) -> SlurmdbdConfiguration:
     )
 
 
-def unit_files(host: RunHost) -> list[dict[str, Any]]:
+def unit_files(host: RunHost) -> list[HostFile]:
     """The settings of slurmdbd's unit, and the key of tokens."""
     settings = host.text("slurmdbd", "slurmdbd.service.j2")
     path = "/etc/systemd/system/slurmdbd.service.d/gpucluster-slurm.conf"

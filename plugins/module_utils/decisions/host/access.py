@@ -17,6 +17,7 @@ from ...cluster.access_key import access_parts, exempt_networks, known_hosts, lo
 from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
 from ..known.platform_tables import DISTRIBUTION_PACKAGES, PENALISING
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.whole_cluster import cluster_members, source
 
 PATHS: Mapping[str, str] = {
@@ -45,7 +46,7 @@ class AccessOptions:
     who: str
     administrators: list[str]
     members: list[str]
-    files: list[dict[str, str]]
+    files: list[HostFile]
     absent: list[str]
 
 
@@ -179,7 +180,7 @@ def options(host: RunHost) -> AccessOptions:
     In a run without a controller, the file of known hosts stays as it is.
     """
     rendered, administrators = host.shared("access_texts"), host["slurm_access"].get("administrators", [])
-    files = [{"path": PATHS[name], "content": rendered[name]} for name in names(host, rendered)]
+    files: list[HostFile] = [{"path": PATHS[name], "content": rendered[name]} for name in names(host, rendered)]
     stay = {*(file["path"] for file in files), PATHS["known_hosts"]}
     return AccessOptions(
         who=parts(host)["who"],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..known import image, registered, secret_sources
 from ..known.daemon_records import ServiceOptions
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.whole_cluster import serves, serving_controller, state_mark
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def lacks_key(host: RunHost) -> bool:
     return not (image.builds(host) or secret_sources.is_known(host, secret_sources.MUNGE))
 
 
-def key_files(host: RunHost) -> list[dict[str, Any]]:
+def key_files(host: RunHost) -> list[HostFile]:
     """The key, in base64, since it has arbitrary bytes.
 
     Raises:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from ...cluster.storage_key import EXPORTS, NFS_CONF_FILE
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from .storage import own_plan
 
 
-def settings(host: RunHost) -> list[dict[str, str]]:
+def settings(host: RunHost) -> list[HostFile]:
     """The settings of the server, which it has from its first start on: version 4 alone."""
     return [_file(host, NFS_CONF_FILE)]
 
 
-def exports(host: RunHost) -> list[dict[str, str]]:
+def exports(host: RunHost) -> list[HostFile]:
     """The file of the exports."""
     return [_file(host, EXPORTS)]
 
 
-def _file(host: RunHost, path: str) -> dict[str, str]:
+def _file(host: RunHost, path: str) -> HostFile:
     return {"path": path, "content": own_plan(host)["files"][path]}

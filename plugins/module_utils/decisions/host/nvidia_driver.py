@@ -16,7 +16,7 @@ from ...language.hostlist import expand, fold
 from ..known import image, registered
 from ..known.host_paths import NVIDIA_FILES
 from ..known.run_host import RunHost
-from ..known.shipped_files import plain_file
+from ..known.shipped_files import HostFile, plain_file
 
 if TYPE_CHECKING:
     from ....plugin_utils.results.module_results import DriverResult
@@ -128,7 +128,7 @@ def messages(host: RunHost) -> list[str]:
 class ModuleFiles:
     """The files of further kernel modules."""
 
-    files: list[dict[str, str]]
+    files: list[HostFile]
     """Modules that are loaded at boot, and options of modules."""
     left: list[str]
     """Files of an earlier run with nothing to write any more."""
@@ -175,7 +175,7 @@ def domain_objections(host: RunHost) -> list[str]:
     return [f"{found_text}, {reason}" for reason in own + unknown]
 
 
-def imex_files(host: RunHost) -> list[dict[str, Any]]:
+def imex_files(host: RunHost) -> list[HostFile]:
     """The file of nvidia-imex with the addresses of the domain.
 
     A restart ends the programs that share memory over NVLink, so a node with jobs keeps its daemon until a later run.

@@ -13,7 +13,7 @@ from ...cluster.render import mig_gres
 from ..known import registered
 from ..known.program_files import library
 from ..known.run_host import RunHost
-from ..known.shipped_files import plain_file
+from ..known.shipped_files import HostFile, plain_file, unloaded
 
 MARK = "# Managed by gpucluster.slurm (role nvidia_mig): changes here are overwritten."
 
@@ -85,11 +85,11 @@ def resumes(host: RunHost) -> bool:
     return not host["nvidia_mig_pending"] and {*hosts} <= {*registered.NVIDIA_MIG_SLURM.of(host)["stdout_lines"]}
 
 
-def files(host: RunHost) -> list[dict[str, Any]]:
+def files(host: RunHost) -> list[HostFile]:
     """A small program that makes the instances when the host boots. Another version of it has nothing to do now."""
     program = library("slurm-mig", {"/usr/local/sbin/slurm-mig": "programs.mig_boot"}, MARK)
     return [
-        *({**file, "loaded": False} for file in program),
+        *unloaded(program),
         plain_file("/etc/gpucluster-slurm/mig.json", json.dumps(gres(host), indent=4, sort_keys=True) + "\n"),
         plain_file("/etc/systemd/system/slurm-mig.service", UNIT),
     ]

@@ -59,14 +59,11 @@ def jobs_that_end(host: RunHost) -> dict[str, str]:
 # -- people of a directory --------------------------------------------------------------------------------------------
 
 
-def answers(host: RunHost) -> bool:
-    """Whether the directory has answered on this host. One that did not answer is not asked again."""
-    return registered.SLURM_RUN.of(host)["directory_answers"][host.name]["unknown"] is not None
-
-
 def question(host: RunHost) -> list[str]:
-    """The command that asks for the ids of the users of the directory."""
-    return ["timeout", "20", "getent", "passwd", "--", *lowered(registered.SLURM_RUN.of(host)["directory_users"])]
+    """The command that asks for the ids of the users of the directory; empty on a host where it did not answer."""
+    run = registered.SLURM_RUN.of(host)
+    answered = run["directory_answers"][host.name]["unknown"] is not None
+    return ["timeout", "20", "getent", "passwd", "--", *lowered(run["directory_users"])] if answered else []
 
 
 def directory(host: RunHost) -> dict[str, list[str]]:

@@ -18,6 +18,7 @@ from ..known.host_paths import HEALTH_PROGRAM, LIB_DIR
 from ..known.program_files import library
 from ..known.public_files import public_content
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.unchanged_hosts import changed_hosts, record_digests
 from ..known.whole_cluster import tmp_fs
 
@@ -55,7 +56,7 @@ def writable(host: RunHost) -> list[str]:
     return [path for path in directories if "%" not in path]
 
 
-def files(host: RunHost) -> list[dict[str, str]]:
+def files(host: RunHost) -> list[HostFile]:
     """The program and its checks. They are the same on all hosts.
 
     A check of the site replaces one of the role with the same name.
@@ -69,18 +70,18 @@ def files(host: RunHost) -> list[dict[str, str]]:
     ]
 
 
-def program() -> list[dict[str, Any]]:
+def program() -> list[HostFile]:
     """The program that runs the checks."""
     return library("slurm-health", {HEALTH_PROGRAM: "programs.health_check"}, MARK)
 
 
-def role_check(name: str) -> dict[str, str]:
+def role_check(name: str) -> HostFile:
     """A check of this role, with the mark after its first line."""
     first, *lines = (ROLE / "files/checks" / name).read_text(encoding="utf-8").rstrip().split("\n")
     return {"path": f"{CHECKS}/{name}", "mode": "0755", "content": "\n".join([first, MARK, *lines, ""])}
 
 
-def own_check(host: RunHost, name: str, file: str) -> dict[str, str]:
+def own_check(host: RunHost, name: str, file: str) -> HostFile:
     """A check of the site. It may be any program, so the mark is at its end, after each of its bytes.
 
     Raises:
@@ -95,7 +96,7 @@ def environments(host: RunHost) -> dict[str, dict[str, str]]:
     return health_environment(host["slurm_nodes"], host["slurm_hardware_types"], host["slurm_conf"])
 
 
-def settings(host: RunHost, environment: Mapping[str, str]) -> dict[str, str]:
+def settings(host: RunHost, environment: Mapping[str, str]) -> HostFile:
     """The file with the settings of the program; environment: what environments() has for this host."""
     own = {
         "HEALTH_MOUNTS": " ".join(host.option("slurm_health", "slurm_health_mounts")),
@@ -113,7 +114,7 @@ def settings(host: RunHost, environment: Mapping[str, str]) -> dict[str, str]:
 class HealthCheck:
     """Options of slurm_files."""
 
-    files: list[dict[str, str]]
+    files: list[HostFile]
     purge: str
     """The directory of the checks, from which checks of this role that are not wanted are removed."""
     digest: str

@@ -11,11 +11,12 @@ from .run_host import RunHost
 
 PARTS = {"enroot": ENROOT_PROLOG, "pyxis": PYXIS_PLUGIN}
 
-
-def search(_host: RunHost) -> list[str]:
-    """The command that shows the lines of the configuration with one of the parts."""
-    files = [f"{CONF_DIR}/slurm.conf", f"{CONF_DIR}/plugstack.conf"]
-    return ["grep", "--no-filename", "--fixed-strings", *(f"--regexp={path}" for path in PARTS.values()), *files]
+SEARCH = [
+    *("grep", "--no-filename", "--fixed-strings"),
+    *(f"--regexp={path}" for path in PARTS.values()),
+    *(f"{CONF_DIR}/slurm.conf", f"{CONF_DIR}/plugstack.conf"),
+]
+"""The command that shows the lines of the configuration with one of the parts."""
 
 
 def left_out(host: RunHost, limited: list[str]) -> list[str]:

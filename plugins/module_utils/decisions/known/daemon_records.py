@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .run_host import RunHost
+from .shipped_files import HostFile
 
 
 @dataclass(frozen=True)
 class ServiceOptions:
     """Options of slurm_service."""
 
-    files: list[dict[str, Any]]
+    files: list[HostFile]
     digest: str = ""
     absent: list[str] = field(default_factory=list)
     reload: list[str] = field(default_factory=list)

@@ -16,6 +16,7 @@ from .host_paths import LOG_DIR
 from .platform import expected_release, has_repository, packages_version
 from .public_files import public_content
 from .run_host import RunHost
+from .shipped_files import HostFile
 from .whole_cluster import source
 
 MANAGED = "# Managed by gpucluster.slurm: changes here are overwritten."
@@ -63,7 +64,7 @@ class Installation:
 
     missing: list[dict[str, str]]
     """The wanted packages that the host lacks."""
-    files: list[dict[str, str]]
+    files: list[HostFile]
     """The repository of slurm_packages with its key, and the rotation of logs."""
     downloads: list[dict[str, str]]
     hold: list[str]
@@ -109,12 +110,12 @@ def downloaded_files(host: RunHost) -> list[dict[str, str]]:
     return []
 
 
-def source_files(host: RunHost) -> list[dict[str, str]]:
+def source_files(host: RunHost) -> list[HostFile]:
     """The files that a host needs for the source of Slurm's packages."""
     packages = host["slurm_packages"]
     if packages == "distribution":
         return []
-    files = []
+    files: list[HostFile] = []
     if has_repository(host):
         files.append({"path": SOURCE_FILE, "content": source_text(packages)})
         if isinstance(packages["key"], str):
@@ -140,7 +141,7 @@ def source_text(packages: dict[str, Any]) -> str:
     return "\n".join([*lines, f"Signed-By: {key_path(packages)}", ""])
 
 
-def file_digests(files: Iterable[dict[str, str]], downloads: Iterable[dict[str, str]]) -> dict[str, str]:
+def file_digests(files: Iterable[HostFile], downloads: Iterable[dict[str, str]]) -> dict[str, str]:
     """The checksums of these files by path (SHA-256)."""
     digests = {entry["path"]: hashlib.sha256(entry["content"].encode()).hexdigest() for entry in files}
     return digests | {entry["path"]: entry["sha256"] for entry in downloads}

@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Any
 
 from ...host import program_library
 from .packages import MANAGED
-from .shipped_files import COLLECTION
+from .shipped_files import COLLECTION, HostFile
 
 MODULES = COLLECTION / "plugins/module_utils"
 
@@ -111,7 +110,7 @@ def library_directory(name: str) -> str:
     return f"{program_library.LIBRARY}/{name}"
 
 
-def library(name: str, programs: Mapping[str, str], mark: str = MANAGED) -> list[dict[str, Any]]:
+def library(name: str, programs: Mapping[str, str], mark: str = MANAGED) -> list[HostFile]:
     """Programs and their library, as files of slurm_files, slurm_packages and slurm_service.
 
     Args:
@@ -122,8 +121,10 @@ def library(name: str, programs: Mapping[str, str], mark: str = MANAGED) -> list
     texts = {path: text for module in programs.values() for path, text in sources(module).items()}
     digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:12]
     directory = f"{library_directory(name)}/{digest}"
-    modules = [{"path": f"{directory}/{PACKAGE}/{path}", "content": text} for path, text in sorted(texts.items())]
-    starters = [
+    modules: list[HostFile] = [
+        {"path": f"{directory}/{PACKAGE}/{path}", "content": text} for path, text in sorted(texts.items())
+    ]
+    starters: list[HostFile] = [
         {"path": path, "content": _STARTER.format(directory=directory, mark=mark, module=module), "mode": "0755"}
         for path, module in programs.items()
     ]

@@ -5,10 +5,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypedDict
 
 COLLECTION = Path(__file__).parents[4]
 ROLES = COLLECTION / "roles"
+
+
+class _PathOfFile(TypedDict):
+    path: str
+
+
+class HostFile(_PathOfFile, total=False):
+    """A file of a host, for slurm_service and slurm_files: its `content`, or a `secret` in base64."""
+
+    content: str
+    secret: str
+    owner: str
+    mode: str
+    loaded: bool
+    restart: bool
+    marker: str
+    """Of the part of the file that the content is, instead of the whole file."""
+    validate: list[str]
 
 
 def role_file(role: str, name: str) -> str:
@@ -24,11 +44,16 @@ def stripped_file(role: str, path: str) -> str:
     return (ROLES / role / path).read_text(encoding="utf-8").rstrip()
 
 
-def plain_file(path: str, text: str) -> dict[str, str]:
+def plain_file(path: str, text: str) -> HostFile:
     """A file that others read, as slurm_packages and slurm_service take it."""
     return {"path": path, "content": text}
 
 
-def program(path: str, text: str) -> dict[str, str]:
+def program(path: str, text: str) -> HostFile:
     """A file that others run."""
     return {"path": path, "content": text, "mode": "0755"}
+
+
+def unloaded(files: Iterable[HostFile]) -> list[HostFile]:
+    """The same files, which no daemon loads."""
+    return [{**file, "loaded": False} for file in files]

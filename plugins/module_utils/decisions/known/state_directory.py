@@ -8,7 +8,7 @@ Each controller writes a file into it, and checks for the files of the others (r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ...controller.state_save_location import state_directory_errors
 from ...controller.succession import HEARTBEAT, SERIAL, SHARED_SERIAL
@@ -18,7 +18,7 @@ from ...language.hostlist import fold
 from . import registered
 from .host_paths import SCRIPTS_DIR
 from .run_host import RunHost
-from .shipped_files import role_file
+from .shipped_files import HostFile, role_file
 from .whole_cluster import conf_servers, state_directory
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def is_made(host: RunHost) -> bool:
     return not directory_error(state_directory(host), "state")
 
 
-def unit_files(host: RunHost) -> list[dict[str, Any]]:
+def unit_files(host: RunHost) -> list[HostFile]:
     """The files UNIT and TAKE_CONTROL for slurm_service."""
-    program = {
+    program: HostFile = {
         "path": TAKE_CONTROL,
         "content": role_file("slurmctld", "take_control.sh"),
         "mode": "0755",
@@ -63,7 +63,7 @@ def is_first(host: RunHost) -> bool:
     return bool(host.name == host["slurm_controllers"][0])
 
 
-def _unit_file(host: RunHost) -> dict[str, Any]:
+def _unit_file(host: RunHost) -> HostFile:
     mount = cast("MountPoint", registered.SLURMCTLD_STATE.of(host)["mount"])
     of_others = [f"{state_directory(host)}/{HEARTBEAT}", *conf_servers(host)[1:]]
     content = host.text(

@@ -15,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ..known import registered
+from ..known.shipped_files import HostFile
 
 try:
     import yaml
@@ -132,7 +133,7 @@ def packages(host: RunHost) -> list[dict[str, str]]:
     return [{"name": name} for name in DISTRIBUTION_PACKAGES["acceptance"] if name in programs]
 
 
-def files(_host: RunHost) -> list[dict[str, Any]]:
+def files(_host: RunHost) -> list[HostFile]:
     """The program that measures."""
     return library("slurm-accept", {tasks.PROGRAM: "programs.accept.accept_command"})
 

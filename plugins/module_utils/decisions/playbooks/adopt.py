@@ -132,20 +132,15 @@ def lines(host: RunHost) -> list[str]:
 
 
 def result_errors(host: RunHost) -> list[str]:
-    """Why the cluster file would not be valid, or would mean something else."""
-    found = kept_result(host)
-    return [*found["errors"], *found["unexplained"]]
+    """Why the cluster file is not written: it would not be valid, would mean something else, or is there already."""
+    found, path = kept_result(host), file(host)
+    there = f"{path} exists already and is not overwritten; set another adopt_dir"
+    return [*found["errors"], *found["unexplained"], *([there] if os.path.exists(path) else [])]
 
 
 def file(host: RunHost) -> str:
     """The path of the cluster file."""
     return f"{host['adopt_dir']}/{kept_result(host)['cluster']['name']}.cluster.yml"
-
-
-def file_objection(host: RunHost) -> str:
-    """Why the cluster file is not written; empty if it is."""
-    path = file(host)
-    return f"{path} exists already and is not overwritten; set another adopt_dir" if os.path.exists(path) else ""
 
 
 def text(host: RunHost) -> str:

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...cluster.keys import SERVERS
+from ...language.formatting import listed
 from ..host import firewall, storage
 from ..known import command_line
 from ..known.program_files import library
 from ..known.run_host import RunHost
-from ..known.shipped_files import plain_file
+from ..known.shipped_files import HostFile, plain_file
 from ..known.whole_cluster import hosts_of_key
 
 SCAN_PROGRAM = "/usr/local/sbin/slurm-image-scan"
@@ -47,13 +48,9 @@ HOST_KEY_FILES = [plain_file(f"/etc/systemd/system/{HOST_KEYS}.service", HOST_KE
 """The unit that makes host keys at the boot of a host, since the image has none."""
 
 
-def errors(host: RunHost) -> list[str]:
+@listed
+def errors(host: RunHost) -> Iterator[str]:
     """The errors in the options of image.yml."""
-    return list(_errors(host))
-
-
-def _errors(host: RunHost) -> Iterator[str]:
-    """Why `image_of` has no image; preflight checks the options of Ansible."""
     name = str(host.option("image", "image_of"))
     nodes = dict.fromkeys([*host.members("slurm_compute"), *host.members("slurm_login")])
     servers = {*host.members("slurm_controller"), *host.members("slurm_database")}
@@ -71,7 +68,7 @@ def _errors(host: RunHost) -> Iterator[str]:
 # -- what the image has for itself -----------------------------------------------------------------------------------
 
 
-def files(_host: RunHost) -> list[dict[str, Any]]:
+def files(_host: RunHost) -> list[HostFile]:
     """The scan, for use by hand."""
     return library("slurm-image-scan", {SCAN_PROGRAM: "programs.scan_image"}, MARK)
 

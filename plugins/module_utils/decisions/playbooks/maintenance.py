@@ -23,6 +23,7 @@ from ...maintenance.window import NAME, minutes, moment
 from ..known import registered
 from ..known.host_paths import KEPT_DIR
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.whole_cluster import profile, slurm_user
 from ..values.mail import SETTINGS
 
@@ -206,16 +207,14 @@ def message_paths(host: RunHost) -> list[str]:
     return [*([MESSAGE_FILE] if is_login(host) else []), *([NOTE_FILE] if is_on_page(host) else [])]
 
 
-def message_files(host: RunHost) -> list[dict[str, str]]:
+def message_files(host: RunHost) -> list[HostFile]:
     """The same with their content, for slurm_files."""
-    note = {"name": NAME, "message": host["maintenance_message"]}
-    return [
-        *([message_script(host)] if is_login(host) else []),
-        *([{"path": NOTE_FILE, "content": json.dumps(note) + "\n", "mode": "0600"}] if is_on_page(host) else []),
-    ]
+    text = json.dumps({"name": NAME, "message": host["maintenance_message"]}) + "\n"
+    note: HostFile = {"path": NOTE_FILE, "content": text, "mode": "0600"}
+    return [*([message_script(host)] if is_login(host) else []), *([note] if is_on_page(host) else [])]
 
 
-def message_script(host: RunHost) -> dict[str, str]:
+def message_script(host: RunHost) -> HostFile:
     """The script with the message. Every text in it is quoted for the shell."""
     window = _window(host)
     nodes_shown = nodes_for_people(short(nodes(host), 200))

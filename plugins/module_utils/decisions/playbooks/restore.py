@@ -79,11 +79,6 @@ def parts(host: RunHost) -> list[str]:
     return [part for part, answer in _answers(host).items() if "present" in answer and not answer["present"][part]]
 
 
-def puts_database(host: RunHost) -> bool:
-    """Whether the database is put back."""
-    return "database" in parts(host)
-
-
 def puts_state(host: RunHost) -> bool:
     """Whether the state of slurmctld is put back."""
     return "controller" in parts(host)

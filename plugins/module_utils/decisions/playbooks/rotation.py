@@ -18,6 +18,7 @@ from ..host import munge
 from ..known import registered, secret_sources
 from ..known.program_files import sent
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.whole_cluster import conf_servers, is_controller, serving_controller
 from ..run.comparison import runs_slurmctld
 
@@ -177,7 +178,7 @@ def _host_errors(host: RunHost) -> Iterator[str]:
 # -- munge: what each host does --------------------------------------------------------------------------------------
 
 
-def program_file(_host: RunHost) -> dict[str, str]:
+def program_file(_host: RunHost) -> HostFile:
     """The program of the switch, as one file."""
     return {"path": PROGRAM, "content": sent("programs.munge_switch"), "mode": "0700"}
 

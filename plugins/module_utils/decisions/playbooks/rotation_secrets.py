@@ -17,6 +17,7 @@ from ..daemons import slurmctld, slurmdbd
 from ..known import registered, secret_sources
 from ..known.program_files import sent
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.whole_cluster import backup_hosts, is_controller, serves, serving_controller
 from ..servers import backup, rest
 from ..values import jwt_keys, slurmctld_metrics
@@ -271,7 +272,7 @@ class TokenDaemons:
     """Whether slurmctld of this host is stopped meanwhile, since another one serves."""
     first: list[str]
     """The daemons that get them first."""
-    files: dict[str, list[dict[str, Any]]]
+    files: dict[str, list[HostFile]]
     """The keys that each daemon reads when it starts, for slurm_service."""
 
 
@@ -298,7 +299,7 @@ def registry_proof(host: RunHost) -> dict[str, Any]:
 class NewBackupPassword:
     """What tasks need for the next password of the backup."""
 
-    program: list[dict[str, Any]]
+    program: list[HostFile]
     password: str
     file: str
     next_file: str

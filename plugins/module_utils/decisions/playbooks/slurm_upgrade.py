@@ -16,6 +16,7 @@ from ...client.scontrol import controllers
 from ...cluster.package_source import files_version, package_entries
 from ...configuration.upgrade import converts_database, parts, upgrade_plan
 from ...controller.succession import SERIAL
+from ...language.formatting import listed
 from ...language.hostlist import fold
 from ..daemons.slurm_client import wants_sackd
 from ..known import registered
@@ -79,12 +80,9 @@ def changes_release(host: RunHost) -> bool:
     return bool(found["converts"] or parts(found["from"])[0] != found["release"])
 
 
-def objections(host: RunHost) -> list[str]:
+@listed
+def objections(host: RunHost) -> Iterator[str]:
     """What would lose jobs or cannot work, each with the way out."""
-    return list(_objections(host))
-
-
-def _objections(host: RunHost) -> Iterator[str]:
     plan = registered.SLURM_UPGRADE_PLAN.of(host)
     if plan["errors"]:
         yield "; ".join(plan["errors"])

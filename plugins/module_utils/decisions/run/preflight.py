@@ -21,6 +21,7 @@ from ...cluster.programs import script_errors
 from ...cluster.render import gres_lines, node_lines, partition_lines
 from ...cluster.storage_key import storage_warning
 from ...configuration.spank import plugstack_lines
+from ...language.formatting import listed
 from ...language.hostlist import expand, fold
 from ...people.messages import host_lines
 from ..known import command_line, image
@@ -282,12 +283,9 @@ def line_errors(host: RunHost) -> list[str]:
 # -- warnings --------------------------------------------------------------------------------------------------------
 
 
-def warnings(host: RunHost) -> list[str]:
+@listed
+def warnings(host: RunHost) -> Iterator[str]:
     """What a person should know about the variables of a cluster that can run."""
-    return list(_warnings(host))
-
-
-def _warnings(host: RunHost) -> Iterator[str]:
     yield from old_names(host)[0]
     yield from taken_over_warnings(host)
     yield from suspended_warnings(host)

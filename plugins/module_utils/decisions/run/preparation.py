@@ -14,6 +14,7 @@ from ..host import kernel, unattended_changes
 from ..known import host_directories, registered
 from ..known.packages import Installation, installation
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.unchanged_hosts import digest
 from ..known.whole_cluster import GROUP_ROLES, service_ids
 from ..servers import exporters, nginx, rest
@@ -108,7 +109,7 @@ def is_needed(host: RunHost) -> bool:
 class Preparation:
     """Options of the module slurm_packages."""
 
-    files: list[dict[str, Any]]
+    files: list[HostFile]
     before: list[list[str]]
     """Makes the users before the packages, because the packages would make them with other ids."""
     directories: list[dict[str, Any]]
@@ -123,7 +124,7 @@ def preparation(host: RunHost) -> Preparation:
     # In check mode a package that is missing would have been installed before.
     would_be_installed = host.check_mode and bool(host_packages.time_packages(host))
     settings, wanted = kernel.kernel(host), installation(host, host_packages.wanted_packages(host))
-    files: list[dict[str, Any]] = [
+    files: list[HostFile] = [
         {"path": USERS_FILE, "content": host.shared("users_text")},
         {"path": DIRECTORIES_FILE, "content": host.shared("directories_text")},
         {"path": state_version.FILE, "content": state_version.TEXT},

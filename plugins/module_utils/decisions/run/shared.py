@@ -15,6 +15,7 @@ from ..known.host_directories import created_at_boot
 from ..known.host_paths import JOB_DIR
 from ..known.platform_tables import SOURCES
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.unchanged_hosts import digest
 from ..known.whole_cluster import all_storage_plans, profile, service_ids
 
@@ -123,7 +124,7 @@ def firewall_digests(host: RunHost) -> dict[str, str]:
     return {name: plans["plans"][index]["digest"] for name, index in plans["hosts"].items()}
 
 
-def health_files(host: RunHost) -> list[dict[str, str]]:
+def health_files(host: RunHost) -> list[HostFile]:
     """The health check and its files."""
     return slurm_health.files(host.of(next(iter(host.members("slurm_compute")), host.name)))
 

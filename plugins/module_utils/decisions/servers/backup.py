@@ -15,6 +15,7 @@ from ..known.daemon_records import ServiceOptions
 from ..known.host_paths import LIB_DIR
 from ..known.program_files import library
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile, unloaded
 from ..known.whole_cluster import is_controller, source, state_directory
 
 DIRECTORY = "/etc/gpucluster-slurm/backup"
@@ -46,7 +47,7 @@ def service(host: RunHost) -> ServiceOptions:
     return ServiceOptions(files, absent=[] if _environment(host) else [ENVIRONMENT])
 
 
-def settings_files(host: RunHost) -> list[dict[str, Any]]:
+def settings_files(host: RunHost) -> list[HostFile]:
     """The program, its timer and its settings, with which a host can also read the backup."""
     return [
         {"path": "/etc/systemd/system/slurm-backup.timer", "content": host.text("backup", "timer.j2")},
@@ -55,7 +56,7 @@ def settings_files(host: RunHost) -> list[dict[str, Any]]:
             "content": host.text("backup", "service.j2", program=PROGRAM),
             "loaded": False,
         },
-        *({**file, "loaded": False} for file in program()),
+        *unloaded(program()),
         {
             "path": f"{DIRECTORY}/settings.json",
             "content": json.dumps(settings(host), indent=4, sort_keys=True),
@@ -67,7 +68,7 @@ def settings_files(host: RunHost) -> list[dict[str, Any]]:
     ]
 
 
-def program() -> list[dict[str, Any]]:
+def program() -> list[HostFile]:
     """The program slurm-backup."""
     return library("slurm-backup", {PROGRAM: "programs.slurm_backup.backup_command"})
 
@@ -123,7 +124,7 @@ def known_password(host: RunHost) -> str:
     return ""
 
 
-def control_files(host: RunHost) -> list[dict[str, Any]]:
+def control_files(host: RunHost) -> list[HostFile]:
     """What the control host has of the cluster, as one archive. Encrypted files stay encrypted.
 
     Secrets that a command gives are those of another store, which has its own backup.
@@ -134,7 +135,7 @@ def control_files(host: RunHost) -> list[dict[str, Any]]:
     return [{"path": f"{DIRECTORY}/control.tar", "secret": secret, "mode": "0600", "loaded": False}]
 
 
-def _environment(host: RunHost) -> list[dict[str, Any]]:
+def _environment(host: RunHost) -> list[HostFile]:
     """Variables for restic, if the site has any."""
     if secret_sources.comes_from_command(host) and not secret_sources.has_environment(host["slurm_backup"]["target"]):
         return []

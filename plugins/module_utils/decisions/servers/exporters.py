@@ -9,7 +9,7 @@ The host of Prometheus has more (prometheus.py).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -25,7 +25,7 @@ from ..known.packages import MANAGED
 from ..known.platform_tables import DISTRIBUTION_PACKAGES, NEWEST, RELEASES, SOURCES
 from ..known.program_files import library
 from ..known.run_host import RunHost
-from ..known.shipped_files import stripped_file
+from ..known.shipped_files import HostFile, plain_file, stripped_file, unloaded
 from ..known.unchanged_hosts import common_text, record_digest
 from ..known.whole_cluster import backup_hosts, is_controller, state_directory
 from ..known.whole_cluster import source as package_source
@@ -203,7 +203,7 @@ def all_packages() -> list[str]:
     return [*(name for purpose in purposes for name in DISTRIBUTION_PACKAGES[purpose]), *tokens]
 
 
-def package_records(host: RunHost) -> list[dict[str, str]]:
+def package_records(host: RunHost) -> list[HostFile]:
     """A file for each package that this run installs for the key, so that its removal removes them again."""
     missing = [name for name in packages(host) if name not in host.facts["packages"]]
     return [{"path": f"{INSTALLED}/{name}", "content": MARK} for name in missing if name in all_packages()]
@@ -240,7 +240,7 @@ def names(cluster: MeasuredCluster, name: str) -> list[str]:
     return [EXPORTER, *timers(cluster, name)]
 
 
-def service_files(host: RunHost, cluster: MeasuredCluster, service: str) -> list[dict[str, Any]]:
+def service_files(host: RunHost, cluster: MeasuredCluster, service: str) -> list[HostFile]:
     """The files of one of the services."""
     if service == EXPORTER:
         return [exporter_settings(host, cluster)]
@@ -251,7 +251,7 @@ def service_files(host: RunHost, cluster: MeasuredCluster, service: str) -> list
     ]
 
 
-def exporter_settings(host: RunHost, cluster: MeasuredCluster) -> dict[str, Any]:
+def exporter_settings(host: RunHost, cluster: MeasuredCluster) -> HostFile:
     """How node-exporter starts."""
     content = host.text(
         ROLE,
@@ -265,16 +265,15 @@ def exporter_settings(host: RunHost, cluster: MeasuredCluster) -> dict[str, Any]
     return {"path": EXPORTER_SETTINGS, "content": content}
 
 
-def timer_files(host: RunHost, name: str, timer: Timer) -> list[dict[str, Any]]:
+def timer_files(host: RunHost, name: str, timer: Timer) -> list[HostFile]:
     """A timer and its service."""
     service = f"{UNITS}/{name.removesuffix('.timer')}.service"
     values = {**asdict(timer), "command": timer.command}
     return [
         {"path": f"{UNITS}/{name}", "content": host.text(ROLE, "timer.j2", **values)},
         {"path": service, "content": host.text(ROLE, "service.j2", **values), "loaded": False},
-        *(
-            {"path": path, "content": host.text(ROLE, "sampler.j2", **values, timer=name), "loaded": False}
-            for path in sampler_units(timer)
+        *unloaded(
+            plain_file(path, host.text(ROLE, "sampler.j2", **values, timer=name)) for path in sampler_units(timer)
         ),
     ]
 
@@ -285,10 +284,10 @@ def sampler_units(timer: Timer) -> list[str]:
 
 
 @cache
-def program_files(name: str) -> Sequence[dict[str, Any]]:
+def program_files(name: str) -> list[HostFile]:
     """A program on a host: the modules that it imports, and what starts it."""
     module = f"programs.metrics.{name.replace('-', '_')}"
-    return [file | {"loaded": False} for file in library(name, {f"{PROGRAMS}/{name}": module})]
+    return unloaded(library(name, {f"{PROGRAMS}/{name}": module}))
 
 
 def settings(cluster: MeasuredCluster, name: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import ssl
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ...cluster.keys import hosts_in
 from ...cluster.named_files import VAULT
@@ -23,6 +22,7 @@ from ...formats.package_names import INSTALLED
 from ..known.packages import MANAGED
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 
 GROUP = "www-data"
 """The group of nginx."""
@@ -39,7 +39,7 @@ def is_front(host: RunHost) -> bool:
     return host.name in (hosts_in(host["slurm_report"]), hosts_in(host["slurm_rest"]))
 
 
-def package_records(host: RunHost) -> list[dict[str, str]]:
+def package_records(host: RunHost) -> list[HostFile]:
     """A file for nginx if this run installs it for these keys alone, so that their removal removes it again."""
     new = is_front(host) and "nginx" not in host.facts["packages"] and host.name != host["slurm_registry"]
     return [{"path": RECORD, "content": f"{MANAGED} Removed with the last of the keys report and rest.\n"}] * new
@@ -95,7 +95,7 @@ def mode_errors(name: str, path: Path) -> Iterator[str]:
         yield f"{name}: found {path} with mode {mode}, allowed: 600 or 400"
 
 
-def tls_files(host: RunHost, role: str, directory: str) -> list[dict[str, Any]]:
+def tls_files(host: RunHost, role: str, directory: str) -> list[HostFile]:
     """The certificate and its key, in a directory of the host, for slurm_service."""
     option = f"{role}_certificate"
     certificate = public_content(host, option, host.option(role, option), "certificate")

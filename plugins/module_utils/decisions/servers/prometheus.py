@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...configuration.ports import ALERTMANAGER, NODE_EXPORTER, PROMETHEUS
 from ...formats.package_names import INSTALLED
@@ -25,7 +25,7 @@ from ..known.daemon_records import CleanupOptions, ServiceOptions, options_diges
 from ..known.packages import MANAGED
 from ..known.platform import configured_plugins
 from ..known.run_host import RunHost
-from ..known.shipped_files import ROLES, role_file
+from ..known.shipped_files import ROLES, HostFile, role_file, unloaded
 from ..known.whole_cluster import SLURMCTLD_PORT, is_controller
 from ..values import slurmctld_metrics
 from . import alertmanager, exporters, rest
@@ -130,9 +130,9 @@ def service(host: RunHost, service: str) -> ServiceOptions:
     return ServiceOptions(server_files(host, cluster, service), digest, reload=reload, proof=proof)
 
 
-def server_files(host: RunHost, cluster: MeasuredCluster, service: str) -> list[dict[str, Any]]:
+def server_files(host: RunHost, cluster: MeasuredCluster, service: str) -> list[HostFile]:
     """The files of a service of the host of Prometheus."""
-    makers: Mapping[str, Callable[[RunHost, MeasuredCluster], list[dict[str, Any]]]] = {
+    makers: Mapping[str, Callable[[RunHost, MeasuredCluster], list[HostFile]]] = {
         TOKEN_TIMER: token_files,
         ALERTS: alertmanager_files,
         SERVER: prometheus_files,
@@ -140,16 +140,16 @@ def server_files(host: RunHost, cluster: MeasuredCluster, service: str) -> list[
     return makers[service](host, cluster)
 
 
-def token_files(host: RunHost, _cluster: MeasuredCluster) -> list[dict[str, Any]]:
+def token_files(host: RunHost, _cluster: MeasuredCluster) -> list[HostFile]:
     """The timer that writes tokens, its program and the key."""
     return [
         *timer_files(host, TOKEN_TIMER, TOKENS),
         *program_files(TOKENS.program),
-        *(file | {"loaded": False} for file in slurmctld_metrics.key_files(host)),
+        *unloaded(slurmctld_metrics.key_files(host)),
     ]
 
 
-def prometheus_files(host: RunHost, cluster: MeasuredCluster) -> list[dict[str, Any]]:
+def prometheus_files(host: RunHost, cluster: MeasuredCluster) -> list[HostFile]:
     """The settings of Prometheus' unit, the rules, the targets, and the configuration, which names them."""
     start = host.text(
         ROLE,
@@ -160,7 +160,7 @@ def prometheus_files(host: RunHost, cluster: MeasuredCluster) -> list[dict[str, 
     )
     return [
         {"path": DROP_INS[SERVER], "content": start, "restart": True},
-        *({**rule_file(name), "validate": ["promtool", "check", "rules", "%s"]} for name in RULES),
+        *map(rule_file, RULES),
         *target_files(host, cluster),
         {
             "path": CONFIGURATION,
@@ -170,12 +170,13 @@ def prometheus_files(host: RunHost, cluster: MeasuredCluster) -> list[dict[str, 
     ]
 
 
-def rule_file(name: str) -> dict[str, Any]:
+def rule_file(name: str) -> HostFile:
     """One of the files with rules."""
-    return {"path": f"{DIRECTORY}/rules/{name}", "content": f"{MANAGED}\n{role_file(ROLE, f'rules/{name}')}"}
+    text = f"{MANAGED}\n{role_file(ROLE, f'rules/{name}')}"
+    return {"path": f"{DIRECTORY}/rules/{name}", "content": text, "validate": ["promtool", "check", "rules", "%s"]}
 
 
-def target_files(host: RunHost, cluster: MeasuredCluster) -> list[dict[str, Any]]:
+def target_files(host: RunHost, cluster: MeasuredCluster) -> list[HostFile]:
     """The hosts that Prometheus asks: all of the cluster, and the controllers at the port of slurmctld.
 
     Prometheus reads the files again when they change. JSON is YAML as well.
@@ -212,7 +213,7 @@ def configuration(host: RunHost, cluster: MeasuredCluster) -> str:
     )
 
 
-def alertmanager_files(host: RunHost, cluster: MeasuredCluster) -> list[dict[str, Any]]:
+def alertmanager_files(host: RunHost, cluster: MeasuredCluster) -> list[HostFile]:
     """The settings of alertmanager's unit, and its configuration, in which the receivers can have passwords."""
     start = host.text(
         ROLE, "alertmanager.conf.j2", configuration=RECEIVERS, listen=listen(cluster, host.name, ALERTMANAGER)
@@ -383,7 +384,7 @@ def control_directory(host: RunHost) -> str:
     return re.sub(r"hardware\.ya?ml$", "monitoring", str(host["slurm_hardware_file"]))
 
 
-def control_files(host: RunHost) -> list[dict[str, str]]:
+def control_files(host: RunHost) -> list[HostFile]:
     """The files for the Prometheus of the site; none without targets_only."""
     if not host["slurm_monitoring"].get("targets_only"):
         return []

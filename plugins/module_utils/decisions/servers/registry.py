@@ -9,14 +9,13 @@ import base64
 from collections.abc import Iterator
 
 from ...formats.written import written
+from ...language.formatting import listed
 from ..known.host_paths import SCRIPTS_DIR
 from ..known.program_files import library
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from . import nginx
-
-File = dict[str, str]
-"""A file of the module slurm_service."""
 
 CONF_DIR = "/etc/docker/registry"
 FRONT_CONF = "/etc/nginx/conf.d/gpucluster-registry.conf"
@@ -40,12 +39,9 @@ FORMATS = (
 """The formats of images."""
 
 
-def objections(host: RunHost) -> list[str]:
+@listed
+def objections(host: RunHost) -> Iterator[str]:
     """What is wrong with the files of the control host that the options of the role name."""
-    return list(_objections(host))
-
-
-def _objections(host: RunHost) -> Iterator[str]:
     yield from nginx.tls_errors(host, "registry", "a registry without TLS")
     if host.option("registry", "registry_ca"):
         yield from option_errors(host, "registry", "registry_ca", "certificate")
@@ -63,12 +59,12 @@ def prefix(host: RunHost) -> str:
     return str(name) if port == 443 and host.flag("registry", "registry_tls") else f"{name}:{port}"
 
 
-def authority_file(host: RunHost) -> File:
+def authority_file(host: RunHost) -> HostFile:
     """The certificate of the authority that has signed that of the registry, for hosts that do not trust it yet."""
     return {"path": TRUSTED, "content": public_content(host, "registry_ca", host["registry_ca"], "certificate")}
 
 
-def files(host: RunHost) -> list[File]:
+def files(host: RunHost) -> list[HostFile]:
     """The configuration of docker-registry."""
     account = {name: host.option("registry", f"registry_upstream_{name}") for name in ("username", "password")}
     values = {name: written(value, "registry") if account["username"] else "" for name, value in account.items()}
@@ -81,7 +77,7 @@ def files(host: RunHost) -> list[File]:
     ]
 
 
-def front_files(host: RunHost) -> list[File]:
+def front_files(host: RunHost) -> list[HostFile]:
     """The configuration of nginx in front of docker-registry."""
     tls = host.flag("registry", "registry_tls")
     text = host.text(
@@ -99,7 +95,7 @@ def front_files(host: RunHost) -> list[File]:
     return [{"path": FRONT_CONF, "content": text}, *(nginx.tls_files(host, "registry", CONF_DIR) if tls else [])]
 
 
-def auth_files(host: RunHost) -> list[File]:
+def auth_files(host: RunHost) -> list[HostFile]:
     """The program that tells nginx who may push, and its unit. Administrators are those of the key `access`."""
     unit = host.text(
         "registry",
@@ -114,7 +110,7 @@ def auth_files(host: RunHost) -> list[File]:
     return [*modules, {"path": f"/etc/systemd/system/{CHECK}.service", "content": unit}]
 
 
-def cleaning_files(host: RunHost) -> list[File]:
+def cleaning_files(host: RunHost) -> list[HostFile]:
     """The timer that cleans up on schedule, and its service."""
     return [
         {

@@ -18,15 +18,14 @@ from ...cluster.render import host_addresses
 from ...cluster.schema import ip_version
 from ...configuration.ports import PROMETHEUS
 from ...doctor.causes import reason_table
-from ..known.daemon_records import CleanupOptions
+from ...language.formatting import listed
+from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile, unloaded
 from ..known.whole_cluster import profile
 from . import nginx
-
-File = dict[str, Any]
-"""A file of the module slurm_service."""
 
 ROLE = "slurm_report"
 TIMER = "slurm-report.timer"
@@ -67,12 +66,9 @@ def is_served(host: RunHost) -> bool:
 # -- files of the control host ----------------------------------------------------------------------------------------
 
 
-def objections(host: RunHost) -> list[str]:
+@listed
+def objections(host: RunHost) -> Iterator[str]:
     """What is wrong with the host, and with the files of the control host that the key and the role's options name."""
-    return list(_objections(host))
-
-
-def _objections(host: RunHost) -> Iterator[str]:
     if not host.within("slurm_controller", "slurm_login"):
         yield (
             f"slurm_report.host: found {host.name}, allowed: a controller or a login host, since the page needs "
@@ -153,17 +149,17 @@ def password_lines(host: RunHost) -> dict[int, str]:
 # -- the program and its timer ----------------------------------------------------------------------------------------
 
 
-def files(host: RunHost) -> list[File]:
+def files(host: RunHost) -> list[HostFile]:
     """The timer, its service, and the program, of which the timer loads none."""
     known = {**settings(host, host.name), "interval": MINUTES * 60}
     own = {"pages": PAGES, "state": STATE, "program": PROGRAM, "group": nginx.GROUP}
-    others: list[File] = [
+    others: list[HostFile] = [
         {"path": f"{UNITS}/slurm-report.service", "content": host.text(ROLE, "service.j2", **own)},
         *library(LIBRARY, {PROGRAM: "programs.slurm_report"}),
         {"path": SETTINGS, "content": json.dumps(known, indent=1, sort_keys=True) + "\n"},
     ]
-    timer = {"path": f"{UNITS}/{TIMER}", "content": host.text(ROLE, "timer.j2", minutes=MINUTES)}
-    return [timer, *({**file, "loaded": False} for file in others)]
+    timer: HostFile = {"path": f"{UNITS}/{TIMER}", "content": host.text(ROLE, "timer.j2", minutes=MINUTES)}
+    return [timer, *unloaded(others)]
 
 
 def settings(host: RunHost, name: str) -> dict[str, Any]:
@@ -219,8 +215,11 @@ def access(host: RunHost) -> PageAccess:
     )
 
 
-def front_files(host: RunHost) -> list[File]:
-    """The configuration of nginx, the password files, and the certificate."""
+def front(host: RunHost) -> ServiceOptions:
+    """The configuration of nginx, the password files, and the certificate.
+
+    Its welcome page is not needed, nor the files of an earlier way to know users.
+    """
     tls, found = host.flag(ROLE, "slurm_report_tls"), access(host)
     text = host.text(
         ROLE,
@@ -231,20 +230,16 @@ def front_files(host: RunHost) -> list[File]:
         pages=PAGES,
         server=nginx.server(host, nginx.listening(host, ROLE), ACCESS, tls),
     )
-    return [
+    files: list[HostFile] = [
         *(password_files(host) if found.users else []),
         *(nginx.tls_files(host, ROLE, ACCESS) if tls else []),
         {"path": FRONT_CONF, "content": text},
     ]
+    unused = [] if found.users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
+    return ServiceOptions(files, absent=[nginx.WELCOME, *unused])
 
 
-def absent_front_files(host: RunHost) -> list[str]:
-    """Files that nginx does not need: its welcome page, and those of an earlier way to know users."""
-    unused = [] if access(host).users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
-    return [nginx.WELCOME, *unused]
-
-
-def password_files(host: RunHost) -> list[File]:
+def password_files(host: RunHost) -> list[HostFile]:
     """The users, and those of them who open the page for administrators. nginx reads them for each request."""
     lines = password_lines(host).values()
     names = {*host["slurm_report"]["administrators"]}

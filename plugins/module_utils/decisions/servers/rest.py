@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ...formats.package_names import INSTALLED
+from ...language.formatting import listed
 from ..known import secret_sources
 from ..known.daemon_records import CleanupOptions
 from ..known.host_paths import CONF_DIR, SCRIPTS_DIR
@@ -17,12 +17,10 @@ from ..known.platform import configured_plugins
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.whole_cluster import is_controller, slurm_user, source
 from ..values import jwt_keys
 from . import exporters, nginx
-
-File = dict[str, Any]
-"""A file of the module slurm_service."""
 
 ROLE = "slurmrestd"
 UNITS = "/etc/systemd/system"
@@ -44,12 +42,9 @@ def is_served(host: RunHost) -> bool:
     return bool(host["slurm_rest"]) and host.name == host["slurm_rest"]["host"]
 
 
-def objections(host: RunHost) -> list[str]:
+@listed
+def objections(host: RunHost) -> Iterator[str]:
     """What is wrong with the host, and with the files of the control host that the role's options name."""
-    return list(_objections(host))
-
-
-def _objections(host: RunHost) -> Iterator[str]:
     if not host.within("slurm_controller", "slurm_login"):
         yield (
             f"slurm_rest.host: found {host.name}, allowed: a controller or a login host, which have slurm.conf for "
@@ -71,7 +66,7 @@ def knows_key(host: RunHost) -> bool:
     return secret_sources.is_known(host, secret_sources.COMMANDS) and KEY in host.facts["files"]
 
 
-def key_files(host: RunHost) -> list[File]:
+def key_files(host: RunHost) -> list[HostFile]:
     """The key for the service of a daemon, which reads it at its start alone."""
     if not has_key(host):
         return []
@@ -100,7 +95,7 @@ def all_packages(host: RunHost) -> list[str]:
     return [name for name in dict.fromkeys(names) if name != own.version]
 
 
-def package_records(host: RunHost) -> list[dict[str, str]]:
+def package_records(host: RunHost) -> list[HostFile]:
     """A file for each of these packages that this run installs for the key, for its removal."""
     wanted = wanted_packages(host) if is_served(host) else packages(host)
     known = [*host.facts["packages"], *exporters.packages(host)]
@@ -111,12 +106,12 @@ def package_records(host: RunHost) -> list[dict[str, str]]:
 # -- slurmrestd, the check, nginx -------------------------------------------------------------------------------------
 
 
-def daemon_files(host: RunHost) -> list[File]:
+def daemon_files(host: RunHost) -> list[HostFile]:
     """The unit of slurmrestd."""
     return [{"path": f"{UNITS}/slurmrestd.service", "content": host.text(ROLE, "slurmrestd.service.j2")}]
 
 
-def check_files(host: RunHost) -> list[File]:
+def check_files(host: RunHost) -> list[HostFile]:
     """The program that checks tokens, its unit and the key.
 
     Raises:
@@ -140,7 +135,7 @@ def listening(host: RunHost) -> str:
     return f"127.0.0.1:{host.option(ROLE, 'slurmrestd_port')}"
 
 
-def front_files(host: RunHost) -> list[File]:
+def front_files(host: RunHost) -> list[HostFile]:
     """The configuration of nginx, and the certificate."""
     tls = host.flag(ROLE, "slurmrestd_tls")
     text = host.text(ROLE, "front.conf.j2", server=nginx.server(host, listening(host), DIRECTORY, tls))

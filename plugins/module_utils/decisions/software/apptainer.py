@@ -13,7 +13,7 @@ from ...formats.characters import one_line
 from ..known import containers
 from ..known.host_paths import APPTAINER_SOURCE
 from ..known.run_host import RunHost
-from ..known.shipped_files import plain_file
+from ..known.shipped_files import HostFile, plain_file
 
 LAST_USER_ID = 65534
 """Ids have 32 bits, each user has 65536 of them, and the last one means "no id"."""
@@ -74,7 +74,7 @@ def needs_profile(host: RunHost) -> bool:
     return not host.flag("apptainer", "apptainer_setuid") and containers.needs_profile(host, "apptainer")
 
 
-def files(host: RunHost) -> list[dict[str, str]]:
+def files(host: RunHost) -> list[HostFile]:
     """The settings of apptainer, and apt's files for the suite."""
     own = [
         plain_file("/etc/apptainer/apptainer.conf", conf_text(host)),
@@ -83,7 +83,7 @@ def files(host: RunHost) -> list[dict[str, str]]:
     return own + (apt_files(host) if from_suite(host) else [])
 
 
-def apt_files(host: RunHost) -> list[dict[str, str]]:
+def apt_files(host: RunHost) -> list[HostFile]:
     """The suite, and that nothing else comes from it.
 
     An image has no lists of apt, so its mirror is not known: both files stay as the build has written them.

@@ -15,7 +15,7 @@ from ...language.spelling import nearest
 from ..known import registered
 from ..known.host_paths import ENROOT_EPILOG, ENROOT_PROLOG, SCRIPTS_DIR
 from ..known.run_host import RunHost
-from ..known.shipped_files import plain_file, program, role_file
+from ..known.shipped_files import HostFile, plain_file, program, role_file
 
 SETTINGS = (
     "ENROOT_ALLOW_HTTP",
@@ -204,12 +204,12 @@ def setting_text(value: Any) -> str:
     return one_line(value).replace("%h", "${HOME}").replace("%U", "$(id -u)").replace("%u", "$(id -un)")
 
 
-def files(host: RunHost) -> list[dict[str, str]]:
+def files(host: RunHost) -> list[HostFile]:
     """The settings, hooks and programs of enroot on this host."""
     return [*setting_files(host), *hook_files(host), *program_files(host)]
 
 
-def setting_files(host: RunHost) -> list[dict[str, str]]:
+def setting_files(host: RunHost) -> list[HostFile]:
     """The settings of enroot, and the parents of directories at each boot."""
     environment = {name: one_line(value) for name, value in host["enroot_environment"].items()}
     mounts = [one_line(line) for line in host["enroot_mounts"]]
@@ -226,7 +226,7 @@ def setting_files(host: RunHost) -> list[dict[str, str]]:
     ]
 
 
-def hook_files(host: RunHost) -> list[dict[str, str]]:
+def hook_files(host: RunHost) -> list[HostFile]:
     """The collection's own hooks."""
     extra = host.text("enroot", "extra-hooks.sh.j2")
     return [
@@ -235,7 +235,7 @@ def hook_files(host: RunHost) -> list[dict[str, str]]:
     ]
 
 
-def program_files(host: RunHost) -> list[dict[str, str]]:
+def program_files(host: RunHost) -> list[HostFile]:
     """The wrapper of enroot, the programs that it uses, the importer, the prolog and the epilog."""
     return [
         program("/usr/local/bin/enroot", role_file("enroot", "enroot.sh")),

@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..known.host_paths import SCRIPTS_DIR
 from ..known.program_files import library
 from ..known.run_host import RunHost
-from ..known.shipped_files import plain_file, program, role_file
+from ..known.shipped_files import HostFile, plain_file, program, role_file
 
 PROGRAMS = {
     "/usr/local/bin/gpus": "programs.gpus",
@@ -21,12 +19,12 @@ PROGRAMS = {
 NVCRLOGIN = {"/usr/local/bin/nvcrlogin": "programs.nvcrlogin"}
 
 
-def files(host: RunHost) -> list[dict[str, Any]]:
+def files(host: RunHost) -> list[HostFile]:
     """The commands, their defaults, and their completion in bash. Those for containers need software for containers."""
     tools = host["slurm_containers"]
     config_dir = host.option("enroot", "enroot_config_dir")
     with_keys = NVCRLOGIN if {"apptainer", "enroot"} & {*tools} else {}
-    wanted: list[dict[str, Any]] = [
+    wanted: list[HostFile] = [
         *library("job-tools", {**PROGRAMS, **with_keys}),
         plain_file("/etc/bash_completion.d/gpucluster-job-tools", role_file("job_tools", "completion.bash")),
         plain_file(

@@ -18,7 +18,7 @@ from ..known.host_paths import JOB_DIR, PYXIS_DIR, PYXIS_PLUGIN
 from ..known.packages import MANAGED
 from ..known.platform import platform, slurm_release
 from ..known.run_host import RunHost
-from ..known.shipped_files import plain_file
+from ..known.shipped_files import HostFile, plain_file
 from ..known.whole_cluster import profile, serving_controller
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class PyxisPackage:
     """Parameters of the tasks `packages` of role slurm."""
 
     packages: list[dict[str, str]]
-    files: list[dict[str, str]]
+    files: list[HostFile]
     release: str
     """The release of Slurm that the plugin in the package must be for."""
 
@@ -54,7 +54,7 @@ def package(host: RunHost) -> PyxisPackage:
     return PyxisPackage([host["pyxis_packages"][release]], boot_files(), release)
 
 
-def boot_files() -> list[dict[str, str]]:
+def boot_files() -> list[HostFile]:
     """The runtime directory of pyxis at each boot.
 
     slurmd makes the directory only when it starts. What a node that was reset has left there is removed at its boot.

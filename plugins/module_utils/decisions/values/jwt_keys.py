@@ -10,17 +10,17 @@ can speak to Slurm as any user (docs/design/rest.md).
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from ..known import registered, secret_sources
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.whole_cluster import slurm_user
 
 PAGES = secret_sources.PAGES
 COMMANDS = secret_sources.COMMANDS
 
 
-def wanted_files(host: RunHost, key: str) -> list[dict[str, Any]]:
+def wanted_files(host: RunHost, key: str) -> list[HostFile]:
     """The key on the hosts, for slurm_files; nothing in check mode, while no run has made the key."""
     return [file(host, key, slurm_user(host))] if secret_sources.is_known(host, key) else []
 
@@ -30,7 +30,7 @@ def host_path(key: str) -> str:
     return f"/etc/gpucluster-slurm/{key}"
 
 
-def file(host: RunHost, key: str, owner: str) -> dict[str, Any]:
+def file(host: RunHost, key: str, owner: str) -> HostFile:
     """A key for slurm_service; an empty one until the run has made it on the control host."""
     secret = base64.b64encode(secret_sources.secret(host, key) or b"").decode()
     return {"path": host_path(key), "secret": secret, "owner": owner, "mode": "0400"}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Any
 
 from ..known import registered, secret_sources
 from ..known.host_paths import KEPT_CONF, MAIL_PROGRAM
 from ..known.program_files import library
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile, unloaded
 from ..known.whole_cluster import serves, slurm_user
 
 SETTINGS = "/etc/gpucluster-slurm/mail/msmtprc"
@@ -28,13 +28,13 @@ def has_password(host: RunHost) -> bool:
     return "user" in host["slurm_mail"]
 
 
-def files(host: RunHost) -> list[dict[str, Any]]:
+def files(host: RunHost) -> list[HostFile]:
     """The program, its settings and the password, for slurm_service; empty without slurm_mail."""
     if not host["slurm_mail"]:
         return []
     program = library("slurm-mail", {MAIL_PROGRAM: "programs.job_mail"}, MARK)
-    files = [
-        *(file | {"loaded": False} for file in program),
+    files: list[HostFile] = [
+        *unloaded(program),
         {"path": SETTINGS, "content": settings(host), "loaded": False},
     ]
     return [*files, password(host)] if has_password(host) else files
@@ -62,7 +62,7 @@ def settings(host: RunHost) -> str:
     )
 
 
-def password(host: RunHost) -> dict[str, Any]:
+def password(host: RunHost) -> HostFile:
     """The password of the relay.
 
     Raises:

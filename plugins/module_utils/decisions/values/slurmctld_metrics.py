@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from ..known import registered, secret_sources
 from ..known.platform import slurm_release
 from ..known.platform_tables import NEWEST, RELEASES
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from ..known.whole_cluster import is_controller, serving_controller, slurm_user
 from . import jwt_keys
 
@@ -70,7 +71,7 @@ def has_key(host: RunHost) -> bool:
     return user and cluster_source(host) == "pages with tokens"
 
 
-def key_files(host: RunHost) -> list[dict[str, Any]]:
+def key_files(host: RunHost) -> list[HostFile]:
     """The key on a host that has it, for slurm_service; an empty one until the run has made it on the control host."""
     if not has_key(host):
         return []

@@ -15,6 +15,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import shipped_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.program_files import MODULES, library
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.run_host import RunHost
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.shipped_files import HostFile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import rotation
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils import program_diffs
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils.answers import checked
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[4]
 MARK = "# Ansible managed: gpucluster.slurm"
 
 
-def libraries() -> dict[str, list[dict[str, Any]]]:
+def libraries() -> dict[str, list[HostFile]]:
     """The files of each program, by its name."""
     modules = [path.relative_to(MODULES).with_suffix("") for path in sorted((MODULES / "programs").rglob("*.py"))]
     return {

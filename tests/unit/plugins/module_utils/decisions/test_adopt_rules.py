@@ -77,9 +77,10 @@ def test_both_hosts_name_one_file_and_keep_one_that_is_there(tmp_path: Path) -> 
     hosts = inventory(tmp_path)
     path = tmp_path / "lab.cluster.yml"
     assert adopt.file(hosts["localhost"]) == adopt.file(hosts["ctl"]) == str(path)
-    assert adopt.file_objection(hosts["ctl"]) == ""
+    assert adopt.result_errors(hosts["ctl"]) == []
     path.write_text("")
-    assert adopt.file_objection(hosts["ctl"]) == f"{path} exists already and is not overwritten; set another adopt_dir"
+    (error,) = adopt.result_errors(hosts["ctl"])
+    assert error == f"{path} exists already and is not overwritten; set another adopt_dir"
 
 
 def test_a_person_and_a_program_get_the_same_messages(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.shipped_files import HostFile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import backup
 from plain_host import PlainHost, cluster
 
@@ -28,7 +29,7 @@ def hosts_with(files: dict[str, bytes] | None = None, **variables: Any) -> dict[
     return hosts
 
 
-def paths(files: list[dict[str, Any]]) -> list[str]:
+def paths(files: list[HostFile]) -> list[str]:
     """The names of files, without the library of the program."""
     return [file["path"].rpartition("/")[2] for file in files if "/library/" not in file["path"]]
 

@@ -18,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.monitorin
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.schema import Checker
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages, slurmctld
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platform_tables import RELEASES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.shipped_files import HostFile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import remove_nodes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import comparison, questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import exporters, prometheus
@@ -297,7 +298,7 @@ def test_a_program_is_known_by_its_mark() -> None:
 # -- Prometheus -------------------------------------------------------------------------------------------------------
 
 
-def files_of(host: PlainHost) -> dict[str, dict[str, Any]]:
+def files_of(host: PlainHost) -> dict[str, HostFile]:
     """All files of a host, by path."""
     names = prometheus.all_names(host)
     return {file["path"]: file for name in names for file in prometheus.service(host, service=name).files}

@@ -76,8 +76,8 @@ def directory(**unknown: int | None) -> dict[str, PlainHost]:
 def test_a_directory_is_asked_in_small_letters_where_it_has_answered() -> None:
     hosts = directory(n1=0, n2=None)
     assert people.question(hosts["n1"])[-3:] == ["--", "ann", "bob"]
-    assert people.answers(hosts["n1"])
-    assert not people.answers(hosts["n2"])
+    assert people.question(hosts["n1"])
+    assert not people.question(hosts["n2"])
     assert people.directory(hosts["n1"])["remarks"][-1] == "n2: the directory did not answer, so ids were not compared"
 
 

@@ -42,8 +42,9 @@ def small_house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def written(house: Path) -> tuple[Path, list[File]]:
     """The program after a run that has written what differs."""
     program_files.sources.cache_clear()
+    library = program_files.library("clock", {str(house / "clock"): "programs.clock"})
     files = from_options(
-        {"mode": "0644", **file} for file in program_files.library("clock", {str(house / "clock"): "programs.clock"})
+        {"path": file["path"], "content": file["content"], "mode": file.get("mode", "0644")} for file in library
     )
     replace(files)
     return house / "clock", files

@@ -124,7 +124,7 @@ def test_what_vault_has_encrypted_is_no_certificate(name: str, tmp_path: Path) -
     host = server("slurm_report", tmp_path)
     host.files = {**host.files, f"{tmp_path}/tls.crt": KEYS[name]}
     with pytest.raises(ValueError, match="slurm_report_certificate") as error:
-        report_server.front_files(host)
+        report_server.front(host)
     assert is_clean(str(error.value))
 
 

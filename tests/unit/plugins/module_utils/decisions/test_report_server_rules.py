@@ -19,6 +19,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.packages import MANAGED
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.shipped_files import HostFile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight, preparation
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run.stages import STAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import nginx, report_server
@@ -183,14 +184,14 @@ def with_group(host: PlainHost) -> PlainHost:
 # -- nginx -------------------------------------------------------------------------------------------------------------
 
 
-def decoded(files: list[dict[str, Any]]) -> dict[str, str]:
+def decoded(files: list[HostFile]) -> dict[str, str]:
     """The secret files by name."""
     secrets = ((file["path"], file["secret"]) for file in files if "secret" in file)
     return {path.rpartition("/")[2]: base64.b64decode(text).decode() for path, text in secrets}
 
 
 def test_passwords_are_secrets_of_nginx() -> None:
-    files = report_server.front_files(login(USERS))
+    files = report_server.front(login(USERS)).files
     assert decoded(files) == {
         "users": "alice:$apr1$salt$hash\nbob:$2y$05$hash\n",
         "administrators": "alice:$apr1$salt$hash\n",
@@ -199,20 +200,20 @@ def test_passwords_are_secrets_of_nginx() -> None:
     for file in files:
         if file["path"].endswith(("users", "administrators")):
             assert (file["owner"], file["mode"]) == ("www-data", "0400")
-    assert report_server.absent_front_files(login(USERS)) == ["/etc/nginx/sites-enabled/default"]
-    assert report_server.absent_front_files(login(PROXY))[1:] == [
+    assert report_server.front(login(USERS)).absent == ["/etc/nginx/sites-enabled/default"]
+    assert report_server.front(login(PROXY)).absent[1:] == [
         "/etc/gpucluster-slurm/report/users",
         "/etc/gpucluster-slurm/report/administrators",
     ]
 
 
 def test_the_configuration_is_the_last_file_since_it_names_the_others() -> None:
-    assert report_server.front_files(login(USERS))[-1]["path"] == report_server.FRONT_CONF
+    assert report_server.front(login(USERS)).files[-1]["path"] == report_server.FRONT_CONF
 
 
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ValueError, match=r"slurm_report_certificate: /tls\.crt is missing"):
-        report_server.front_files(login(files={}))
+        report_server.front(login(files={}))
 
 
 def rendered(key: dict[str, Any], tls: bool = True) -> str:

@@ -252,10 +252,8 @@ def test_all_nodes_get_their_previous_settings_if_the_change_fails_on_one() -> N
     hosts = cluster(groups={**GROUPS, "slurm_needs_first_nodes": ["n1", "n2"]})
     assert slurmctld.first_nodes_result(hosts["head"]) == slurmctld.FirstNodes([], failed=False, lost="n[1-2]")
     hosts["n1"].set(__slurmd_outcome="")
-    assert slurmctld.nodes_to_restore(hosts["head"]) == []
     hosts["n2"].set(__slurmd_outcome="does not start")
     assert slurmctld.first_nodes_result(hosts["head"]) == slurmctld.FirstNodes(["n1", "n2"], failed=True, lost="")
-    assert slurmctld.nodes_to_restore(hosts["head"]) == ["n1", "n2"]
 
 
 def test_each_controller_checks_for_the_files_of_the_others() -> None:
