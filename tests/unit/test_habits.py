@@ -174,14 +174,32 @@ def test_hooks_check_the_files_of_a_commit(tmp_path: Path) -> None:
 # -- scenarios -------------------------------------------------------------------------------------------------------
 
 
+COLLECT = """
+import contextlib, io, os, sys
+import pytest, testinfra.host, testinfra.utils.ansible_runner
+failed = 0
+for directory in sys.argv[1:]:
+    if child := os.fork():
+        failed |= os.waitpid(child, 0)[1]
+        continue
+    os.environ["MOLECULE_SCENARIO_NAME"] = os.path.basename(directory)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        status = pytest.main(["--collect-only", "--quiet", "-p", "no:cacheprovider", directory])
+    if status:
+        print(said.getvalue()[-2000:], flush=True)
+    os._exit(status)
+sys.exit(bool(failed))
+"""
+"""One process for each scenario, which has Ansible and pytest from its parent."""
+
+
 @pytest.mark.once
-@pytest.mark.parametrize("directory", sorted({path.parent for path in ROOT.glob("tests/integration/*/test_*.py")}))
-def test_the_tests_of_each_scenario_can_be_collected(directory: Path) -> None:
+def test_the_tests_of_each_scenario_can_be_collected() -> None:
     """Most scenarios run in `make test-all` alone, and a test that reads documents can fail before it begins."""
-    command = [str(BIN / "pytest"), "--collect-only", "--quiet", "-p", "no:cacheprovider", str(directory)]
-    environment = {**os.environ, "MOLECULE_SCENARIO_NAME": directory.name}
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout[-2000:]
+    directories = sorted({str(path.parent) for path in ROOT.glob("tests/integration/*/test_*.py")})
+    command = [str(BIN / "python"), "-c", COLLECT, *directories]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
 
 
 # -- a push ----------------------------------------------------------------------------------------------------------
