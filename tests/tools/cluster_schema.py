@@ -20,7 +20,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +292,12 @@ TYPES: dict[Callable[..., Any], Schema] = {
 }
 """The schema of each type that is a function."""
 
+
+def word_of(allowed: Sequence[str]) -> Schema:
+    """One of these words; forms fill in an only one by themselves."""
+    return {"enum": [*allowed]} if len(allowed) > 1 else {"const": allowed[0]}
+
+
 FACTORIES: dict[str, Callable[..., Schema]] = {
     "up_to": lambda highest: count(highest),
     "parameter_of": lambda table, key: parameter_schema(table, key),
@@ -299,8 +305,8 @@ FACTORIES: dict[str, Callable[..., Schema]] = {
         mapping_of({name: parameter_schema(key, name) for name in names}, [key])
     ),
     "or_automatic": lambda typed: either(type_schema(typed)),
-    "word": lambda allowed: {"enum": [*allowed]},
-    "choice": lambda allowed: {"enum": [*allowed]},
+    "word": word_of,
+    "choice": word_of,
     "each": lambda element: list_of(type_schema(element)),
     "_name_of": lambda: TEXT,
     "_places": lambda names: list_of({"anyOf": [{"enum": [*names]}, TEXT]}, 1),

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 from ..client import drains
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from ...plugin_utils.results.fact_records import (
         MANY,
         MOST_HOSTS,
@@ -55,7 +53,7 @@ SICK = SILENT | {"DOWN", "DRAIN", "FAIL", "FAILING", "INVAL", "INVALID_REG", "ER
 KILLED = ("signal", "oom-kill")
 """systemd's results of a daemon that something else has ended."""
 
-Of = TypeVar("Of", bound="DataclassInstance")
+Of = TypeVar("Of", bound="DaemonState | SlurmNode | NodeFacts | ServerFacts | ClusterFacts | ServerAnswer")
 
 
 @dataclass(frozen=True)
