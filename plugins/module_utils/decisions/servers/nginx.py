@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nginx in front of the page and of the REST interface: certificate, address, and who else on the host needs it.
+"""nginx in front of other servers: certificate, address, and which of them on a host need it.
 
-Their roles have the same options: ROLE_port, ROLE_tls, ROLE_certificate and ROLE_key.
+Their roles have the same options, ROLE_port, ROLE_tls, ROLE_certificate and ROLE_key, and a template front.conf.j2.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import base64
 import re
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ...cluster.keys import hosts_in
 from ...cluster.named_files import VAULT
 from ...cluster.render import host_addresses
 from ...formats.package_names import INSTALLED
+from ..known.daemon_records import ServiceOptions
 from ..known.packages import MANAGED
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost
@@ -30,8 +31,15 @@ GROUP = "www-data"
 WELCOME = "/etc/nginx/sites-enabled/default"
 """The welcome page of the distribution."""
 
+RELOAD = ["systemctl", "reload", "nginx"]
+
 RECORD = f"{INSTALLED}/nginx"
 """Where nginx was installed for one of the keys."""
+
+
+def service(files: list[dict[str, Any]], absent: Sequence[str] = ()) -> ServiceOptions:
+    """How nginx runs with these files. A reload does not end the requests in progress."""
+    return ServiceOptions(files, absent=[WELCOME, *absent], reload=RELOAD)
 
 
 def is_front(host: RunHost) -> bool:
@@ -48,6 +56,11 @@ def package_records(host: RunHost) -> list[dict[str, str]]:
 def stays(host: RunHost) -> bool:
     """Whether nginx goes on: the site has installed it, or something else of this collection needs it."""
     return RECORD not in host.facts["files"] or host.name == host["slurm_registry"] or is_front(host)
+
+
+def kept(host: RunHost, configuration: str) -> dict[str, str]:
+    """The configuration of a server that is removed from an nginx that goes on."""
+    return {"nginx": configuration} if stays(host) and configuration in host.facts["files"] else {}
 
 
 def useless_records(host: RunHost) -> list[str]:
@@ -95,6 +108,41 @@ def mode_errors(name: str, path: Path) -> Iterator[str]:
         yield f"{name}: found {path} with mode {mode}, allowed: 600 or 400"
 
 
+def front_files(
+    host: RunHost,
+    role: str,
+    configuration: str,
+    directory: str,
+    /,
+    *,
+    listen: str = "",
+    body_timeout: str = "10s",
+    **values: Any,
+) -> list[dict[str, Any]]:
+    """The files of nginx in front of a server: the certificate, its key, and the configuration.
+
+    Args:
+        host: the host of the server.
+        role: its role.
+        configuration: the path of the configuration.
+        directory: where the certificate and its key are.
+        listen: the parameter `listen` of nginx; without it, the port of the role at all addresses.
+        body_timeout: how long a client may take between two parts of a body.
+        values: of the template.
+    """
+    tls = host.flag(role, f"{role}_tls")
+    first = host.text(
+        "slurm",
+        "nginx_server.conf.j2",
+        listen=listen or listening(host, role),
+        directory=directory,
+        tls=tls,
+        body_timeout=body_timeout,
+    )
+    text = host.text(role, "front.conf.j2", server=first, **values)
+    return [*(tls_files(host, role, directory) if tls else []), {"path": configuration, "content": text}]
+
+
 def tls_files(host: RunHost, role: str, directory: str) -> list[dict[str, Any]]:
     """The certificate and its key, in a directory of the host, for slurm_service."""
     option = f"{role}_certificate"
@@ -107,21 +155,6 @@ def tls_files(host: RunHost, role: str, directory: str) -> list[dict[str, Any]]:
         {"path": f"{directory}/tls.crt", "content": certificate},
         {"path": f"{directory}/tls.key", "secret": base64.b64encode(key).decode(), "mode": "0400"},
     ]
-
-
-def server(host: RunHost, listen: str, directory: str, tls: bool, body_timeout: str = "10s") -> str:
-    """The first lines of a server of nginx: where it listens, and how long it waits.
-
-    Args:
-        host: the host of the key.
-        listen: its parameter `listen`.
-        directory: where the certificate and its key are.
-        tls: whether it has them.
-        body_timeout: how long a client may take between two parts of a body.
-    """
-    return host.text(
-        "slurm", "nginx_server.conf.j2", listen=listen, directory=directory, tls=tls, body_timeout=body_timeout
-    )
 
 
 def listening(host: RunHost, role: str, name: str = "") -> str:

@@ -14,6 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,7 @@ from .exporters import (
     timer_files,
     wanted_packages,
 )
+from .server import ServerRole, Services
 
 if TYPE_CHECKING:
     from ....plugin_utils.results.fact_records import HostFact
@@ -85,9 +87,10 @@ takes for a failure.
 # -- the services of a host -------------------------------------------------------------------------------------------
 
 
-def all_names(host: RunHost) -> list[str]:
-    """The services of this host for the key, in the order of their start; none without the key."""
-    return _names(measured_or_none(host), host.name)
+def services(host: RunHost) -> Services:
+    """The services of this host for the key; none without the key."""
+    cluster = measured_or_none(host)
+    return {name: partial(service, host, cluster, name) for name in _names(cluster, host.name)} if cluster else {}
 
 
 def measured_or_none(host: RunHost) -> MeasuredCluster | None:
@@ -108,7 +111,7 @@ def server_names(cluster: MeasuredCluster) -> list[str]:
     return [ALERTS, *([TOKEN_TIMER] if cluster.source == "pages with tokens" else []), SERVER]
 
 
-def service(host: RunHost, service: str) -> ServiceOptions:
+def service(host: RunHost, cluster: MeasuredCluster, service: str) -> ServiceOptions:
     """How one of the services runs on this host. A timer is proved by what it starts.
 
     The lines of jobs need Prometheus, which may start later on another host.
@@ -118,7 +121,6 @@ def service(host: RunHost, service: str) -> ServiceOptions:
     """
     if service == TOKEN_TIMER:
         slurmctld_metrics.require_key(host)
-    cluster = measured_cluster(host)
     timer = service.removesuffix(".timer")
     proved = service in TIMERS and service != LINES_TIMER
     proof = {"command": ["systemctl", "start", f"{timer}.service"]} if proved else None
@@ -277,9 +279,9 @@ def hosts_with_work(host: RunHost, facts: Mapping[str, HostFact]) -> list[str]:
         facts: of each host that has answered.
     """
     cluster = measured_or_none(host)
-    lost = [name for name in facts if lost_of(host.of(name), cluster)]
+    losing = [name for name in facts if lost_of(host.of(name), cluster)]
     if cluster is None:
-        return lost
+        return losing
     wanted = digests(cluster, facts)
     prepared = {*host.members("slurm_needs_preparation")}
     changed = {
@@ -291,7 +293,7 @@ def hosts_with_work(host: RunHost, facts: Mapping[str, HostFact]) -> list[str]:
         own = server_digest(host.of(cluster.server), cluster)
         applied = facts[cluster.server]["applied"]
         changed |= {cluster.server} if any(applied.get(name) != own for name in server_names(cluster)) else set()
-    return [name for name in facts if name in changed or name in lost]
+    return [name for name in facts if name in changed or name in losing]
 
 
 def has_other_options(host: RunHost) -> bool:
@@ -313,10 +315,11 @@ def asked_records(host: RunHost) -> list[str]:
     return [*RECORDS] if is_measured(host) else []
 
 
-def asked_files(_host: RunHost) -> list[str]:
-    """Files by which a run sees what a host has of the key, also without it."""
-    units = [f"{UNITS}/{name}" for name in TIMERS]
-    return [SETTINGS, CONFIGURATION, *units, *DROP_INS.values(), *(f"{INSTALLED}/{name}" for name in all_packages())]
+ASKED_FILES = [
+    *(SETTINGS, CONFIGURATION, *(f"{UNITS}/{name}" for name in TIMERS), *DROP_INS.values()),
+    *(f"{INSTALLED}/{name}" for name in all_packages()),
+]
+"""Files by which a run sees what a host has of the key, also without it."""
 
 
 # -- what a host loses ------------------------------------------------------------------------------------------------
@@ -327,7 +330,7 @@ def lost_of(host: RunHost, cluster: MeasuredCluster | None) -> list[str]:
 
     cluster: what the hosts have in common; None without the key.
     """
-    found = [path for path in asked_files(host) if path in host.facts["files"]]
+    found = [path for path in ASKED_FILES if path in host.facts["files"]]
     if not found:
         return []
     wanted = _names(cluster, host.name)
@@ -341,17 +344,17 @@ def lost_of(host: RunHost, cluster: MeasuredCluster | None) -> list[str]:
     return [path for path in found if path not in needed]
 
 
-def loses_something(host: RunHost) -> bool:
-    """Whether the host has something of the key that it does not need any more."""
-    return bool(lost_of(host, measured_or_none(host)))
+def lost(host: RunHost) -> list[str]:
+    """The same of a single host."""
+    return lost_of(host, measured_or_none(host))
 
 
 def removal(host: RunHost) -> CleanupOptions:
     """What the host loses."""
     cluster = measured_or_none(host)
-    lost, wanted = lost_of(host, cluster), _names(cluster, host.name)
+    useless, wanted = lost_of(host, cluster), _names(cluster, host.name)
     timers = [name for name in TIMERS if name not in wanted]
-    ended = [name for name in all_packages() if f"{INSTALLED}/{name}" in lost]
+    ended = [name for name in all_packages() if f"{INSTALLED}/{name}" in useless]
     units = [f"{UNITS}/{name.removesuffix('.timer')}{end}" for name in timers for end in (".timer", ".service")]
     units += [path for name in timers for path in sampler_units(TIMERS[name])]
     kept = {TIMERS[name].program for name in wanted if name in TIMERS}
@@ -371,8 +374,22 @@ def removal(host: RunHost) -> CleanupOptions:
         ],
         directories=[*([] if SERVER in wanted else [DIRECTORY]), *(f"{LIBRARY}/{name}" for name in programs)],
         empty_directories=[os.path.dirname(path) for name, path in DROP_INS.items() if name not in wanted],
-        kept={name: path for name, path in DROP_INS.items() if path in lost and name not in ended},
+        kept={name: path for name, path in DROP_INS.items() if path in useless and name not in ended},
     )
+
+
+SERVER_ROLE = ServerRole(
+    role=ROLE,
+    is_served=is_measured,
+    packages=exporters.packages,
+    compared=lambda host: [name for name in exporters.packages(host) if name in all_packages()],
+    records=exporters.package_records,
+    services=services,
+    ready_urls=ready_urls,
+    asked_files=ASKED_FILES,
+    lost=lost,
+    removal=removal,
+)
 
 
 # -- a site with its own Prometheus -----------------------------------------------------------------------------------

@@ -18,12 +18,14 @@ from ...cluster.render import host_addresses
 from ...cluster.schema import ip_version
 from ...configuration.ports import PROMETHEUS
 from ...doctor.causes import reason_table
-from ..known.daemon_records import CleanupOptions
+from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
+from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
 from ..known.whole_cluster import profile
 from . import nginx
+from .server import ServerRole, Services
 
 File = dict[str, Any]
 """A file of the module slurm_service."""
@@ -221,27 +223,24 @@ def access(host: RunHost) -> PageAccess:
 
 def front_files(host: RunHost) -> list[File]:
     """The configuration of nginx, the password files, and the certificate."""
-    tls, found = host.flag(ROLE, "slurm_report_tls"), access(host)
-    text = host.text(
-        ROLE,
-        "front.conf.j2",
-        access=asdict(found),
-        cluster=host["slurm_cluster_name"],
-        directory=ACCESS,
-        pages=PAGES,
-        server=nginx.server(host, nginx.listening(host, ROLE), ACCESS, tls),
-    )
-    return [
-        *(password_files(host) if found.users else []),
-        *(nginx.tls_files(host, ROLE, ACCESS) if tls else []),
-        {"path": FRONT_CONF, "content": text},
-    ]
+    found, cluster = access(host), host["slurm_cluster_name"]
+    values: dict[str, Any] = {"access": asdict(found), "cluster": cluster, "directory": ACCESS, "pages": PAGES}
+    front = nginx.front_files(host, ROLE, FRONT_CONF, ACCESS, **values)
+    return [*(password_files(host) if found.users else []), *front]
 
 
 def absent_front_files(host: RunHost) -> list[str]:
-    """Files that nginx does not need: its welcome page, and those of an earlier way to know users."""
-    unused = [] if access(host).users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
-    return [nginx.WELCOME, *unused]
+    """Files that nginx does not need: those of an earlier way to know users."""
+    return [] if access(host).users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
+
+
+def services(host: RunHost) -> Services:
+    """The timer, and nginx. Each run makes the pages, also the first one, so that nginx has something to serve."""
+    made = {"command": ["systemctl", "start", "slurm-report.service"]}
+    return {
+        TIMER: lambda: ServiceOptions(files(host), proof=made),
+        "nginx": lambda: nginx.service(front_files(host), absent_front_files(host)),
+    }
 
 
 def password_files(host: RunHost) -> list[File]:
@@ -262,32 +261,38 @@ def _encoded(lines: Any) -> str:
 # -- what a host loses ------------------------------------------------------------------------------------------------
 
 
-def asked_files(_host: RunHost) -> list[str]:
-    """Files by which a run sees what a host has of the key, also without it."""
-    return [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}", f"{OLD_PROGRAM}/__main__.py"]
+ASKED_FILES = [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}", f"{OLD_PROGRAM}/__main__.py"]
+"""Files by which a run sees what a host has of the key, also without it."""
 
 
-def has_old_program(host: RunHost) -> bool:
-    """Whether the host has the modules of the program as earlier versions left them."""
-    return f"{OLD_PROGRAM}/__main__.py" in host.facts["files"]
-
-
-def loses_something(host: RunHost) -> bool:
-    """Whether the host has something of the key and does not serve the page."""
-    return not is_served(host) and any(path in host.facts["files"] for path in asked_files(host))
-
-
-def needs_report(host: RunHost) -> bool:
-    """Whether the host serves the page, or has something of it."""
-    return is_served(host) or loses_something(host)
+def lost(host: RunHost) -> list[str]:
+    """Those of them that the host has and does not need: of a host that serves the page, the old program."""
+    useless = ASKED_FILES[-1:] if is_served(host) else ASKED_FILES
+    return [path for path in useless if path in host.facts["files"]]
 
 
 def removal(host: RunHost) -> CleanupOptions:
     """What the host loses."""
+    if is_served(host):
+        return CleanupOptions(secrets=[], files=[], directories=[OLD_PROGRAM])
     return CleanupOptions(
         services=[TIMER],
         packages=[] if nginx.stays(host) else ["nginx"],
         secrets=[SETTINGS, *nginx.useless_records(host)],
         files=[f"{UNITS}/{TIMER}", f"{UNITS}/slurm-report.service", PROGRAM, FRONT_CONF],
         directories=[ACCESS, OLD_PROGRAM, library_directory(LIBRARY), STATE, PAGES],
+        kept=nginx.kept(host, FRONT_CONF),
     )
+
+
+SERVER_ROLE = ServerRole(
+    role=ROLE,
+    objections=objections,
+    is_served=is_served,
+    packages=lambda _host: [*DISTRIBUTION_PACKAGES[ROLE]],
+    directories=lambda _host: DIRECTORIES,
+    services=services,
+    asked_files=ASKED_FILES,
+    lost=lost,
+    removal=removal,
+)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...formats.package_names import INSTALLED
 from ..known import secret_sources
-from ..known.daemon_records import CleanupOptions
+from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.host_paths import CONF_DIR, SCRIPTS_DIR
 from ..known.packages import MANAGED
 from ..known.platform import configured_plugins
@@ -20,6 +20,7 @@ from ..known.run_host import RunHost
 from ..known.whole_cluster import is_controller, slurm_user, source
 from ..values import jwt_keys
 from . import exporters, nginx
+from .server import ServerRole, Services
 
 File = dict[str, Any]
 """A file of the module slurm_service."""
@@ -142,33 +143,29 @@ def listening(host: RunHost) -> str:
 
 def front_files(host: RunHost) -> list[File]:
     """The configuration of nginx, and the certificate."""
-    tls = host.flag(ROLE, "slurmrestd_tls")
-    text = host.text(ROLE, "front.conf.j2", server=nginx.server(host, listening(host), DIRECTORY, tls))
-    return [*(nginx.tls_files(host, ROLE, DIRECTORY) if tls else []), {"path": FRONT_CONF, "content": text}]
+    return nginx.front_files(host, ROLE, FRONT_CONF, DIRECTORY, listen=listening(host))
+
+
+def services(host: RunHost) -> Services:
+    """slurmrestd, the check, and nginx in front of them."""
+    return {
+        "slurmrestd": lambda: ServiceOptions(daemon_files(host), reads=DAEMON_READS),
+        CHECK: lambda: ServiceOptions(check_files(host)),
+        "nginx": lambda: nginx.service(front_files(host)),
+    }
 
 
 # -- what a host loses ------------------------------------------------------------------------------------------------
 
 
-def own_files() -> list[str]:
-    """Files of the host of the key."""
-    return [f"{UNITS}/slurmrestd.service", f"{UNITS}/{CHECK}.service", PROGRAM, FRONT_CONF]
+OWN_FILES = [f"{UNITS}/slurmrestd.service", f"{UNITS}/{CHECK}.service", PROGRAM, FRONT_CONF]
+"""Files of the host of the key."""
 
 
-def asked_files(_host: RunHost) -> list[str]:
-    """Files by which a run sees what a host has of the key, also without it."""
-    return [*own_files(), KEY]
-
-
-def loses_something(host: RunHost) -> bool:
-    """Whether the host has something of the key that it should not have."""
-    useless = [*([] if is_served(host) else own_files()), *([] if has_key(host) else [KEY])]
-    return any(path in host.facts["files"] for path in useless)
-
-
-def needs_rest(host: RunHost) -> bool:
-    """Whether slurmrestd runs on the host, or the host has something of the key."""
-    return is_served(host) or loses_something(host)
+def lost(host: RunHost) -> list[str]:
+    """The files on the host by which it has something of the key that it should not have."""
+    useless = [*([] if is_served(host) else OWN_FILES), *([] if has_key(host) else [KEY])]
+    return [path for path in useless if path in host.facts["files"]]
 
 
 def removal(host: RunHost) -> CleanupOptions:
@@ -179,6 +176,20 @@ def removal(host: RunHost) -> CleanupOptions:
         services=["slurmrestd", CHECK],
         packages=[*names, *([] if nginx.stays(host) else ["nginx"])],
         secrets=[*([] if has_key(host) else [KEY]), *nginx.useless_records(host)],
-        files=own_files(),
+        files=OWN_FILES,
         directories=[DIRECTORY, library_directory(CHECK)],
+        kept=nginx.kept(host, FRONT_CONF),
     )
+
+
+SERVER_ROLE = ServerRole(
+    role=ROLE,
+    objections=objections,
+    is_served=is_served,
+    packages=wanted_packages,
+    records=package_records,
+    services=services,
+    asked_files=[*OWN_FILES, KEY],
+    lost=lost,
+    removal=removal,
+)

@@ -80,7 +80,7 @@ def test_nginx_listens_with_ipv6_where_the_registry_has_such_an_address() -> Non
 
 
 def test_the_key_is_a_secret_with_its_bytes() -> None:
-    front, certificate, key = registry.front_files(host(FILES, **TLS))
+    certificate, key, front = registry.front_files(host(FILES, **TLS))
     assert front["path"] == "/etc/nginx/conf.d/gpucluster-registry.conf"
     assert certificate["content"].encode(errors="surrogateescape") == FILES["/tls.crt"]
     assert (base64.b64decode(key["secret"]), key["mode"]) == (FILES["/tls.key"], "0400")

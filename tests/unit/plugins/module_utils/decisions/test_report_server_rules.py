@@ -199,8 +199,8 @@ def test_passwords_are_secrets_of_nginx() -> None:
     for file in files:
         if file["path"].endswith(("users", "administrators")):
             assert (file["owner"], file["mode"]) == ("www-data", "0400")
-    assert report_server.absent_front_files(login(USERS)) == ["/etc/nginx/sites-enabled/default"]
-    assert report_server.absent_front_files(login(PROXY))[1:] == [
+    assert report_server.services(login(USERS))["nginx"]().absent == ["/etc/nginx/sites-enabled/default"]
+    assert report_server.services(login(PROXY))["nginx"]().absent[1:] == [
         "/etc/gpucluster-slurm/report/users",
         "/etc/gpucluster-slurm/report/administrators",
     ]
@@ -287,8 +287,8 @@ def test_only_hosts_with_something_of_the_key_have_work() -> None:
     left = hosts(None)
     left["n1"].say(files={report_server.SETTINGS: "0" * 64})
     assert {name for name, host in left.items() if STAGES["report"](host)} == {"n1"}
-    assert report_server.loses_something(left["n1"])
-    assert not report_server.loses_something(hosts(PLAIN)["login"].say(files={report_server.SETTINGS: "0" * 64}))
+    assert report_server.lost(left["n1"])
+    assert not report_server.lost(hosts(PLAIN)["login"].say(files={report_server.SETTINGS: "0" * 64}))
 
 
 def test_nginx_goes_if_the_key_has_brought_it() -> None:

@@ -1,0 +1,53 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the servers of a cluster with a role of their own have in common (docs/design/servers.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..known.daemon_records import CleanupOptions, ServiceOptions
+from ..known.run_host import RunHost
+
+NOTHING = CleanupOptions(secrets=[], files=[], directories=[])
+"""What a host loses that has nothing of a server, or needs it."""
+
+Services = Mapping[str, Callable[[], ServiceOptions]]
+"""How each service runs, by its name, in the order of their start."""
+
+
+def nothing(_host: RunHost) -> list[Any]:
+    """For what a server does not have."""
+    return []
+
+
+@dataclass(frozen=True)
+class ServerRole:
+    """A server: what differs from others."""
+
+    role: str
+    is_served: Callable[[RunHost], bool]
+    """Whether it runs on the host."""
+    packages: Callable[[RunHost], list[str]]
+    """The packages that the host needs for it."""
+    services: Callable[[RunHost], Services]
+    """The services on a host where it runs."""
+    objections: Callable[[RunHost], list[str]] = nothing
+    """What is wrong with the host, and with the files of the control host that the role's options name."""
+    compared: Callable[[RunHost], Sequence[str]] | None = None
+    """The packages without which check mode has nothing to compare, if they are not all."""
+    directories: Callable[[RunHost], list[dict[str, Any]]] = nothing
+    """Directories that are there before the services start."""
+    ready_urls: Callable[[RunHost], list[str]] = nothing
+    """Pages that answer when the services work."""
+    records: Callable[[RunHost], list[dict[str, str]]] = nothing
+    """A file for each package that this run installs for the server, so that its removal removes the package."""
+    asked_files: Sequence[str] = ()
+    """Files by which a run sees what a host has of the server, also without its key."""
+    lost: Callable[[RunHost], list[str]] = nothing
+    """Those of them that the host has and does not need any more."""
+    removal: Callable[[RunHost], CleanupOptions] = lambda _host: NOTHING
+    """What a host loses that has such files."""
