@@ -13,6 +13,7 @@ import re
 import ssl
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ...cluster.keys import hosts_in
 from ...cluster.named_files import VAULT
 from ...cluster.render import host_addresses
 from ...formats.package_names import INSTALLED
-from ..known.daemon_records import ServiceOptions
+from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.packages import MANAGED
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost
@@ -58,14 +59,22 @@ def stays(host: RunHost) -> bool:
     return RECORD not in host.facts["files"] or host.name == host["slurm_registry"] or is_front(host)
 
 
-def kept(host: RunHost, configuration: str) -> dict[str, str]:
-    """The configuration of a server that is removed from an nginx that goes on."""
-    return {"nginx": configuration} if stays(host) and configuration in host.facts["files"] else {}
+def removal(host: RunHost, configuration: str, own: CleanupOptions) -> CleanupOptions:
+    """What a host loses that has had a server behind nginx.
 
-
-def useless_records(host: RunHost) -> list[str]:
-    """The record of nginx on a host whose registry needs it from now on."""
-    return [RECORD] if RECORD in host.facts["files"] and stays(host) and not is_front(host) else []
+    Args:
+        host: the host.
+        configuration: the file of nginx for the server.
+        own: what it loses of the server.
+    """
+    goes, noted = not stays(host), RECORD in host.facts["files"]
+    useless = noted and not goes and not is_front(host)  # the registry needs nginx from now on
+    return replace(
+        own,
+        packages=[*own.packages, *(["nginx"] if goes else [])],
+        secrets=[*own.secrets, *([RECORD] if useless else [])],
+        kept={} if goes or configuration not in host.facts["files"] else {"nginx": configuration},
+    )
 
 
 def tls_errors(host: RunHost, role: str, without: str) -> Iterator[str]:
@@ -109,36 +118,15 @@ def mode_errors(name: str, path: Path) -> Iterator[str]:
 
 
 def front_files(
-    host: RunHost,
-    role: str,
-    configuration: str,
-    directory: str,
-    /,
-    *,
-    listen: str = "",
-    body_timeout: str = "10s",
-    **values: Any,
+    host: RunHost, role: str, configuration: str, directory: str, /, listen: str = "", **values: Any
 ) -> list[dict[str, Any]]:
-    """The files of nginx in front of a server: the certificate, its key, and the configuration.
+    """The files of nginx in front of a server: the certificate and its key in a directory, and the configuration.
 
-    Args:
-        host: the host of the server.
-        role: its role.
-        configuration: the path of the configuration.
-        directory: where the certificate and its key are.
-        listen: the parameter `listen` of nginx; without it, the port of the role at all addresses.
-        body_timeout: how long a client may take between two parts of a body.
-        values: of the template.
+    Without its parameter `listen`, nginx has the port of the role at all addresses. values: of the two templates.
     """
     tls = host.flag(role, f"{role}_tls")
-    first = host.text(
-        "slurm",
-        "nginx_server.conf.j2",
-        listen=listen or listening(host, role),
-        directory=directory,
-        tls=tls,
-        body_timeout=body_timeout,
-    )
+    values = {"body_timeout": "10s", **values, "directory": directory, "tls": tls}
+    first = host.text("slurm", "nginx_server.conf.j2", listen=listen or listening(host, role), **values)
     text = host.text(role, "front.conf.j2", server=first, **values)
     return [*(tls_files(host, role, directory) if tls else []), {"path": configuration, "content": text}]
 

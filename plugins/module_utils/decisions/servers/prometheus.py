@@ -344,11 +344,6 @@ def lost_of(host: RunHost, cluster: MeasuredCluster | None) -> list[str]:
     return [path for path in found if path not in needed]
 
 
-def lost(host: RunHost) -> list[str]:
-    """The same of a single host."""
-    return lost_of(host, measured_or_none(host))
-
-
 def removal(host: RunHost) -> CleanupOptions:
     """What the host loses."""
     cluster = measured_or_none(host)
@@ -381,13 +376,13 @@ def removal(host: RunHost) -> CleanupOptions:
 SERVER_ROLE = ServerRole(
     role=ROLE,
     is_served=is_measured,
-    packages=exporters.packages,
+    needed=exporters.packages,
     compared=lambda host: [name for name in exporters.packages(host) if name in all_packages()],
     records=exporters.package_records,
     services=services,
     ready_urls=ready_urls,
     asked_files=ASKED_FILES,
-    lost=lost,
+    useless=lambda host: lost_of(host, measured_or_none(host)),
     removal=removal,
 )
 

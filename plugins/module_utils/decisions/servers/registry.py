@@ -12,7 +12,6 @@ from ...formats.written import written
 from ..known.daemon_records import ServiceOptions
 from ..known.host_paths import SCRIPTS_DIR
 from ..known.platform import has_package
-from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost
@@ -127,11 +126,6 @@ def cleaning_files(host: RunHost) -> list[File]:
     ]
 
 
-def directories(host: RunHost) -> list[File]:
-    """The directory of the images."""
-    return [{"path": host.option("registry", "registry_dir"), "owner": "docker-registry", "mode": "0750"}]
-
-
 def services(host: RunHost) -> Services:
     """docker-registry runs before nginx, which takes the port that docker-registry had without it."""
     front = {"nginx": lambda: nginx.service(front_files(host))}
@@ -148,8 +142,9 @@ SERVER_ROLE = ServerRole(
     role="registry",
     objections=objections,
     is_served=lambda _host: True,
-    packages=lambda _host: [*DISTRIBUTION_PACKAGES["registry"]],
     compared=lambda _host: ["docker-registry"],
-    directories=directories,
+    directories=lambda host: [
+        {"path": host.option("registry", "registry_dir"), "owner": "docker-registry", "mode": "0750"}
+    ],
     services=services,
 )

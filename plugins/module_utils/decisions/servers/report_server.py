@@ -20,7 +20,6 @@ from ...configuration.ports import PROMETHEUS
 from ...doctor.causes import reason_table
 from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
-from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
 from ..known.whole_cluster import profile
@@ -265,34 +264,27 @@ ASKED_FILES = [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}", f"{OLD_PROGRAM}/__main_
 """Files by which a run sees what a host has of the key, also without it."""
 
 
-def lost(host: RunHost) -> list[str]:
-    """Those of them that the host has and does not need: of a host that serves the page, the old program."""
-    useless = ASKED_FILES[-1:] if is_served(host) else ASKED_FILES
-    return [path for path in useless if path in host.facts["files"]]
-
-
 def removal(host: RunHost) -> CleanupOptions:
     """What the host loses."""
     if is_served(host):
         return CleanupOptions(secrets=[], files=[], directories=[OLD_PROGRAM])
-    return CleanupOptions(
+    own = CleanupOptions(
         services=[TIMER],
-        packages=[] if nginx.stays(host) else ["nginx"],
-        secrets=[SETTINGS, *nginx.useless_records(host)],
+        secrets=[SETTINGS],
         files=[f"{UNITS}/{TIMER}", f"{UNITS}/slurm-report.service", PROGRAM, FRONT_CONF],
         directories=[ACCESS, OLD_PROGRAM, library_directory(LIBRARY), STATE, PAGES],
-        kept=nginx.kept(host, FRONT_CONF),
     )
+    return nginx.removal(host, FRONT_CONF, own)
 
 
 SERVER_ROLE = ServerRole(
     role=ROLE,
     objections=objections,
     is_served=is_served,
-    packages=lambda _host: [*DISTRIBUTION_PACKAGES[ROLE]],
     directories=lambda _host: DIRECTORIES,
     services=services,
     asked_files=ASKED_FILES,
-    lost=lost,
+    # A host that serves the page does not need the old program.
+    useless=lambda host: ASKED_FILES[-1:] if is_served(host) else ASKED_FILES,
     removal=removal,
 )

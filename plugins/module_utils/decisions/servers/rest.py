@@ -162,34 +162,27 @@ OWN_FILES = [f"{UNITS}/slurmrestd.service", f"{UNITS}/{CHECK}.service", PROGRAM,
 """Files of the host of the key."""
 
 
-def lost(host: RunHost) -> list[str]:
-    """The files on the host by which it has something of the key that it should not have."""
-    useless = [*([] if is_served(host) else OWN_FILES), *([] if has_key(host) else [KEY])]
-    return [path for path in useless if path in host.facts["files"]]
-
-
 def removal(host: RunHost) -> CleanupOptions:
     """What a host without slurmrestd loses. Daemons that check tokens keep key and plugin."""
     needed = [*packages(host), *exporters.packages(host), *configured_plugins(host)]
-    names = [name for name in all_packages(host) if name not in needed]
-    return CleanupOptions(
+    own = CleanupOptions(
         services=["slurmrestd", CHECK],
-        packages=[*names, *([] if nginx.stays(host) else ["nginx"])],
-        secrets=[*([] if has_key(host) else [KEY]), *nginx.useless_records(host)],
+        packages=[name for name in all_packages(host) if name not in needed],
+        secrets=[] if has_key(host) else [KEY],
         files=OWN_FILES,
         directories=[DIRECTORY, library_directory(CHECK)],
-        kept=nginx.kept(host, FRONT_CONF),
     )
+    return nginx.removal(host, FRONT_CONF, own)
 
 
 SERVER_ROLE = ServerRole(
     role=ROLE,
     objections=objections,
     is_served=is_served,
-    packages=wanted_packages,
+    needed=wanted_packages,
     records=package_records,
     services=services,
     asked_files=[*OWN_FILES, KEY],
-    lost=lost,
+    useless=lambda host: [*([] if is_served(host) else OWN_FILES), *([] if has_key(host) else [KEY])],
     removal=removal,
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..known.daemon_records import CleanupOptions, ServiceOptions
+from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
 
 NOTHING = CleanupOptions(secrets=[], files=[], directories=[])
@@ -31,14 +32,14 @@ class ServerRole:
     role: str
     is_served: Callable[[RunHost], bool]
     """Whether it runs on the host."""
-    packages: Callable[[RunHost], list[str]]
-    """The packages that the host needs for it."""
     services: Callable[[RunHost], Services]
     """The services on a host where it runs."""
+    needed: Callable[[RunHost], list[str]] | None = None
+    """The packages that the host needs for it, if they are not those of its role in `DISTRIBUTION_PACKAGES`."""
     objections: Callable[[RunHost], list[str]] = nothing
     """What is wrong with the host, and with the files of the control host that the role's options name."""
     compared: Callable[[RunHost], Sequence[str]] | None = None
-    """The packages without which check mode has nothing to compare, if they are not all."""
+    """Those without which check mode has nothing to compare, if they are not all."""
     directories: Callable[[RunHost], list[dict[str, Any]]] = nothing
     """Directories that are there before the services start."""
     ready_urls: Callable[[RunHost], list[str]] = nothing
@@ -47,7 +48,15 @@ class ServerRole:
     """A file for each package that this run installs for the server, so that its removal removes the package."""
     asked_files: Sequence[str] = ()
     """Files by which a run sees what a host has of the server, also without its key."""
-    lost: Callable[[RunHost], list[str]] = nothing
-    """Those of them that the host has and does not need any more."""
+    useless: Callable[[RunHost], Sequence[str]] = nothing
+    """Those of them that the host does not need."""
     removal: Callable[[RunHost], CleanupOptions] = lambda _host: NOTHING
     """What a host loses that has such files."""
+
+    def lost(self, host: RunHost) -> list[str]:
+        """The files by which the host has something of the server that it does not need."""
+        return [path for path in self.useless(host) if path in host.facts["files"]]
+
+    def packages(self, host: RunHost) -> list[str]:
+        """The packages that the host needs for the server."""
+        return self.needed(host) if self.needed else [*DISTRIBUTION_PACKAGES[self.role]]

@@ -558,8 +558,8 @@ def test_another_host_of_prometheus() -> None:
     assert "/usr/local/sbin/slurm-metrics" not in removal.files
     assert exporters.SETTINGS not in removal.secrets
     assert "slurm-metrics-host.timer" not in removal.services
-    assert prometheus.lost(moved["login"])
-    assert not prometheus.lost(moved["n1"])
+    assert prometheus.SERVER_ROLE.lost(moved["login"])
+    assert not prometheus.SERVER_ROLE.lost(moved["n1"])
 
 
 def test_a_host_that_is_no_controller_any_more() -> None:
@@ -567,7 +567,7 @@ def test_a_host_that_is_no_controller_any_more() -> None:
     converge(found)
     for host in found.values():
         host.set(slurm_controllers=["n1"])
-    assert prometheus.lost(found["head"])
+    assert prometheus.SERVER_ROLE.lost(found["head"])
     assert "slurm-metrics-cluster.timer" in prometheus.removal(found["head"]).services
     assert "slurm-metrics-cluster.timer" not in prometheus.removal(found["n1"]).services
 

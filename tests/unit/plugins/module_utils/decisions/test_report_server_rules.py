@@ -287,8 +287,8 @@ def test_only_hosts_with_something_of_the_key_have_work() -> None:
     left = hosts(None)
     left["n1"].say(files={report_server.SETTINGS: "0" * 64})
     assert {name for name, host in left.items() if STAGES["report"](host)} == {"n1"}
-    assert report_server.lost(left["n1"])
-    assert not report_server.lost(hosts(PLAIN)["login"].say(files={report_server.SETTINGS: "0" * 64}))
+    assert report_server.SERVER_ROLE.lost(left["n1"])
+    assert not report_server.SERVER_ROLE.lost(hosts(PLAIN)["login"].say(files={report_server.SETTINGS: "0" * 64}))
 
 
 def test_nginx_goes_if_the_key_has_brought_it() -> None:

@@ -305,7 +305,7 @@ def test_what_the_page_and_the_metrics_need_stays() -> None:
     assert PLUGIN in exporters.packages(measured)
     assert PLUGIN not in rest.removal(measured).packages
     noted = {f"{INSTALLED}/{name}": "0" * 64 for name in (PLUGIN, JWT)}
-    assert not prometheus.lost(hosts(REST)["login"].say(files=noted))
+    assert not prometheus.SERVER_ROLE.lost(hosts(REST)["login"].say(files=noted))
 
 
 def test_daemons_of_the_host_are_measured() -> None:
