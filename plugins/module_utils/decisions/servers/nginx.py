@@ -60,13 +60,7 @@ def stays(host: RunHost) -> bool:
 
 
 def removal(host: RunHost, configuration: str, own: CleanupOptions) -> CleanupOptions:
-    """What a host loses that has had a server behind nginx.
-
-    Args:
-        host: the host.
-        configuration: the file of nginx for the server.
-        own: what it loses of the server.
-    """
+    """What a host loses with a server behind nginx: its own things, the configuration of nginx, maybe nginx itself."""
     goes, noted = not stays(host), RECORD in host.facts["files"]
     useless = noted and not goes and not is_front(host)  # the registry needs nginx from now on
     return replace(

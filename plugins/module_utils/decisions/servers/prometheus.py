@@ -279,9 +279,9 @@ def hosts_with_work(host: RunHost, facts: Mapping[str, HostFact]) -> list[str]:
         facts: of each host that has answered.
     """
     cluster = measured_or_none(host)
-    losing = [name for name in facts if lost_of(host.of(name), cluster)]
+    lost = [name for name in facts if lost_of(host.of(name), cluster)]
     if cluster is None:
-        return losing
+        return lost
     wanted = digests(cluster, facts)
     prepared = {*host.members("slurm_needs_preparation")}
     changed = {
@@ -293,7 +293,7 @@ def hosts_with_work(host: RunHost, facts: Mapping[str, HostFact]) -> list[str]:
         own = server_digest(host.of(cluster.server), cluster)
         applied = facts[cluster.server]["applied"]
         changed |= {cluster.server} if any(applied.get(name) != own for name in server_names(cluster)) else set()
-    return [name for name in facts if name in changed or name in losing]
+    return [name for name in facts if name in changed or name in lost]
 
 
 def has_other_options(host: RunHost) -> bool:
@@ -347,9 +347,9 @@ def lost_of(host: RunHost, cluster: MeasuredCluster | None) -> list[str]:
 def removal(host: RunHost) -> CleanupOptions:
     """What the host loses."""
     cluster = measured_or_none(host)
-    useless, wanted = lost_of(host, cluster), _names(cluster, host.name)
+    lost, wanted = lost_of(host, cluster), _names(cluster, host.name)
     timers = [name for name in TIMERS if name not in wanted]
-    ended = [name for name in all_packages() if f"{INSTALLED}/{name}" in useless]
+    ended = [name for name in all_packages() if f"{INSTALLED}/{name}" in lost]
     units = [f"{UNITS}/{name.removesuffix('.timer')}{end}" for name in timers for end in (".timer", ".service")]
     units += [path for name in timers for path in sampler_units(TIMERS[name])]
     kept = {TIMERS[name].program for name in wanted if name in TIMERS}
@@ -369,7 +369,7 @@ def removal(host: RunHost) -> CleanupOptions:
         ],
         directories=[*([] if SERVER in wanted else [DIRECTORY]), *(f"{LIBRARY}/{name}" for name in programs)],
         empty_directories=[os.path.dirname(path) for name, path in DROP_INS.items() if name not in wanted],
-        kept={name: path for name, path in DROP_INS.items() if path in useless and name not in ended},
+        kept={name: path for name, path in DROP_INS.items() if path in lost and name not in ended},
     )
 
 

@@ -43,12 +43,8 @@ FORMATS = (
 """The formats of images."""
 
 
-def objections(host: RunHost) -> list[str]:
+def errors(host: RunHost) -> Iterator[str]:
     """What is wrong with the files of the control host that the options of the role name."""
-    return list(_objections(host))
-
-
-def _objections(host: RunHost) -> Iterator[str]:
     yield from nginx.tls_errors(host, "registry", "a registry without TLS")
     if host.option("registry", "registry_ca"):
         yield from option_errors(host, "registry", "registry_ca", "certificate")
@@ -140,7 +136,7 @@ def services(host: RunHost) -> Services:
 # The images of a registry stay, and so does the rest of it.
 SERVER_ROLE = ServerRole(
     role="registry",
-    objections=objections,
+    errors=errors,
     is_served=lambda _host: True,
     compared=lambda _host: ["docker-registry"],
     directories=lambda host: [

@@ -68,12 +68,8 @@ def is_served(host: RunHost) -> bool:
 # -- files of the control host ----------------------------------------------------------------------------------------
 
 
-def objections(host: RunHost) -> list[str]:
+def errors(host: RunHost) -> Iterator[str]:
     """What is wrong with the host, and with the files of the control host that the key and the role's options name."""
-    return list(_objections(host))
-
-
-def _objections(host: RunHost) -> Iterator[str]:
     if not host.within("slurm_controller", "slurm_login"):
         yield (
             f"slurm_report.host: found {host.name}, allowed: a controller or a login host, since the page needs "
@@ -279,7 +275,7 @@ def removal(host: RunHost) -> CleanupOptions:
 
 SERVER_ROLE = ServerRole(
     role=ROLE,
-    objections=objections,
+    errors=errors,
     is_served=is_served,
     directories=lambda _host: DIRECTORIES,
     services=services,

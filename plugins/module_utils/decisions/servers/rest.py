@@ -45,12 +45,8 @@ def is_served(host: RunHost) -> bool:
     return bool(host["slurm_rest"]) and host.name == host["slurm_rest"]["host"]
 
 
-def objections(host: RunHost) -> list[str]:
+def errors(host: RunHost) -> Iterator[str]:
     """What is wrong with the host, and with the files of the control host that the role's options name."""
-    return list(_objections(host))
-
-
-def _objections(host: RunHost) -> Iterator[str]:
     if not host.within("slurm_controller", "slurm_login"):
         yield (
             f"slurm_rest.host: found {host.name}, allowed: a controller or a login host, which have slurm.conf for "
@@ -177,7 +173,7 @@ def removal(host: RunHost) -> CleanupOptions:
 
 SERVER_ROLE = ServerRole(
     role=ROLE,
-    objections=objections,
+    errors=errors,
     is_served=is_served,
     needed=wanted_packages,
     records=package_records,

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ class ServerRole:
     """The services on a host where it runs."""
     needed: Callable[[RunHost], list[str]] | None = None
     """The packages that the host needs for it, if they are not those of its role in `DISTRIBUTION_PACKAGES`."""
-    objections: Callable[[RunHost], list[str]] = nothing
+    errors: Callable[[RunHost], Iterable[str]] = nothing
     """What is wrong with the host, and with the files of the control host that the role's options name."""
     compared: Callable[[RunHost], Sequence[str]] | None = None
     """Those without which check mode has nothing to compare, if they are not all."""
@@ -52,6 +52,10 @@ class ServerRole:
     """Those of them that the host does not need."""
     removal: Callable[[RunHost], CleanupOptions] = lambda _host: NOTHING
     """What a host loses that has such files."""
+
+    def objections(self, host: RunHost) -> list[str]:
+        """Why the host cannot have the server."""
+        return list(self.errors(host))
 
     def lost(self, host: RunHost) -> list[str]:
         """The files by which the host has something of the server that it does not need."""

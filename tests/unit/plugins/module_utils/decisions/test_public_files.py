@@ -66,7 +66,11 @@ ROLES: dict[str, dict[str, Any]] = {
     "slurmrestd": {"slurm_rest": {"host": "login", "max_token_lifespan": 3600}},
     "registry": {"registry_name": "login", "registry_port": 5000, "registry_ca": ""},
 }
-OBJECTIONS = {"slurm_report": report_server.objections, "slurmrestd": rest.objections, "registry": registry.objections}
+OBJECTIONS = {
+    "slurm_report": report_server.SERVER_ROLE.objections,
+    "slurmrestd": rest.SERVER_ROLE.objections,
+    "registry": registry.SERVER_ROLE.objections,
+}
 
 
 def server(role: str, directory: Path, **variables: Any) -> PlainHost:

@@ -60,28 +60,28 @@ def test_the_variables_of_the_role_are_checked() -> None:
 
 def test_the_host_has_the_commands_of_slurm() -> None:
     key = {**PLAIN, "host": "n1"}
-    (objection,) = report_server.objections(hosts(key, slurm_report_tls=False)["n1"])
+    (objection,) = report_server.SERVER_ROLE.objections(hosts(key, slurm_report_tls=False)["n1"])
     assert objection.startswith("slurm_report.host: found n1, allowed: a controller or a login host")
-    assert report_server.objections(hosts({**PLAIN, "host": "head"}, slurm_report_tls=False)["head"]) == []
+    assert report_server.SERVER_ROLE.objections(hosts({**PLAIN, "host": "head"}, slurm_report_tls=False)["head"]) == []
 
 
 def test_a_page_with_tls_needs_its_files(tmp_path: Path) -> None:
-    assert [text.partition(", ")[0] for text in report_server.objections(login())] == [
+    assert [text.partition(", ")[0] for text in report_server.SERVER_ROLE.objections(login())] == [
         "slurm_report_certificate: found /tls.crt",
         "slurm_report_key: found /tls.key",
     ]
     for off in (False, "false", "no"):
-        assert report_server.objections(login(slurm_report_tls=off)) == []
+        assert report_server.SERVER_ROLE.objections(login(slurm_report_tls=off)) == []
     write_pair(tmp_path, 0o640)
     own: dict[str, Any] = {
         "slurm_report_certificate": str(tmp_path / "tls.crt"),
         "slurm_report_key": str(tmp_path / "tls.key"),
     }
-    assert report_server.objections(login(**own)) == [
+    assert report_server.SERVER_ROLE.objections(login(**own)) == [
         f"slurm_report_key: found {tmp_path}/tls.key with mode 640, allowed: 600 or 400"
     ]
     (tmp_path / "tls.key").chmod(0o600)
-    assert report_server.objections(login(**own)) == []
+    assert report_server.SERVER_ROLE.objections(login(**own)) == []
 
 
 def with_users(tmp_path: Path, text: str, mode: int = 0o600, key: dict[str, Any] = USERS) -> list[str]:
@@ -96,7 +96,7 @@ def with_users(tmp_path: Path, text: str, mode: int = 0o600, key: dict[str, Any]
         slurm_report_certificate=str(tmp_path / "tls.crt"),
         slurm_report_key=str(tmp_path / "tls.key"),
     )
-    return report_server.objections(found["login"])
+    return report_server.SERVER_ROLE.objections(found["login"])
 
 
 @pytest.mark.parametrize("hashed", ["$apr1$s$h", "$2y$05$h", "$5$s$h", "$6$s$h", "$y$j9T$h", "{SHA}h=", "{SSHA}h="])
@@ -125,7 +125,7 @@ def test_administrators_are_users(tmp_path: Path) -> None:
 
 
 def test_passwords_need_tls() -> None:
-    (objection,) = report_server.objections(login(USERS, slurm_report_tls=False))
+    (objection,) = report_server.SERVER_ROLE.objections(login(USERS, slurm_report_tls=False))
     assert objection.startswith("slurm_report.password_file: without slurm_report_tls everybody on the network")
 
 
@@ -325,7 +325,7 @@ def proxy_errors(address: str, host: str = "login", **variables: Any) -> str:
     """What preflight says of a proxy with this address."""
     key = {**PROXY, "host": host, "proxy": {"address": address, "header": "X-Remote-User"}}
     given = {"slurm_addresses": ADDRESSES, "slurm_report_tls": False, **variables}
-    return "\n".join(report_server.objections(hosts(key, **given)[host]))
+    return "\n".join(report_server.SERVER_ROLE.objections(hosts(key, **given)[host]))
 
 
 @pytest.mark.parametrize("host", ["login", "head"])
@@ -350,9 +350,9 @@ def test_another_host_is_trusted(address: str, host: str) -> None:
 
 def test_the_address_to_which_the_control_host_connects_is_one_of_the_host() -> None:
     found = hosts({**PROXY, "proxy": {"address": "192.0.2.9", "header": "X-Remote-User"}}, slurm_report_tls=False)
-    assert report_server.objections(found["login"]) == []
+    assert report_server.SERVER_ROLE.objections(found["login"]) == []
     found["n2"].set(ansible_host="192.0.2.9")
-    assert "n2" in "\n".join(report_server.objections(found["login"]))
+    assert "n2" in "\n".join(report_server.SERVER_ROLE.objections(found["login"]))
 
 
 def test_a_controller_with_users_is_a_host_of_users() -> None:
@@ -362,4 +362,4 @@ def test_a_controller_with_users_is_a_host_of_users() -> None:
         found = cluster(
             FILES, groups=groups, slurm_report=key, slurm_report_tls=False, slurm_addresses=ADDRESSES, **TLS
         )
-        assert "slurm_report.proxy.address" in "\n".join(report_server.objections(found["head"]))
+        assert "slurm_report.proxy.address" in "\n".join(report_server.SERVER_ROLE.objections(found["head"]))

@@ -84,22 +84,22 @@ def test_the_variables_of_the_role_are_checked() -> None:
 
 def test_slurmrestd_runs_where_slurm_conf_is() -> None:
     found = hosts({**REST, "host": "n1"}, slurmrestd_tls=False)["n1"]
-    (objection,) = rest.objections(found)
+    (objection,) = rest.SERVER_ROLE.objections(found)
     assert objection.startswith("slurm_rest.host: found n1, allowed: a controller or a login host")
-    assert rest.objections(hosts({**REST, "host": "head"}, slurmrestd_tls=False)["head"]) == []
+    assert rest.SERVER_ROLE.objections(hosts({**REST, "host": "head"}, slurmrestd_tls=False)["head"]) == []
 
 
 def test_the_certificate_is_there_unless_tls_is_off(tmp_path: Path) -> None:
-    assert [text.partition(",")[0] for text in rest.objections(hosts(REST)["login"])] == [
+    assert [text.partition(",")[0] for text in rest.SERVER_ROLE.objections(hosts(REST)["login"])] == [
         "slurmrestd_certificate: found /tls.crt",
         "slurmrestd_key: found /tls.key",
     ]
     for off in (False, "false", "no"):
-        assert rest.objections(hosts(REST, slurmrestd_tls=off)["login"]) == []
+        assert rest.SERVER_ROLE.objections(hosts(REST, slurmrestd_tls=off)["login"]) == []
     write_pair(tmp_path)
     (tmp_path / "tls.key").chmod(0o640)
     paths: dict[str, Any] = {"slurmrestd_certificate": f"{tmp_path}/tls.crt", "slurmrestd_key": f"{tmp_path}/tls.key"}
-    (objection,) = rest.objections(hosts(REST, **paths)["login"])
+    (objection,) = rest.SERVER_ROLE.objections(hosts(REST, **paths)["login"])
     assert objection == f"slurmrestd_key: found {tmp_path}/tls.key with mode 640, allowed: 600 or 400"
 
 
