@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...cluster import keys
+from ...formats.package_names import INSTALLED
 from ..known.daemon_records import CleanupOptions, ServiceOptions
+from ..known.packages import MANAGED
 from ..known.run_host import RunHost
 from . import nginx, prometheus, registry, report_server, rest
 from .server import NOTHING, ServerRole
@@ -17,7 +20,9 @@ SERVERS: Mapping[str, ServerRole] = {
     server.role: server
     for server in (prometheus.SERVER_ROLE, registry.SERVER_ROLE, report_server.SERVER_ROLE, rest.SERVER_ROLE)
 }
-"""By role."""
+"""By role. A package that several of them need is noted for the first one."""
+
+KEYS = {role: key.name for key in keys.SERVERS for role in key.roles}
 
 
 def objections(host: RunHost, server: str) -> list[str]:
@@ -76,5 +81,12 @@ def asked_files() -> list[str]:
 
 
 def package_records(host: RunHost) -> list[dict[str, str]]:
-    """A file for each package that this run installs for a server alone."""
-    return [*(file for server in SERVERS.values() for file in server.records(host)), *nginx.package_records(host)]
+    """A file for each package that this run installs for a server alone, so that its removal removes the package."""
+    known, found = [*host.facts["packages"]], []
+    for role, server in SERVERS.items():
+        wanted = server.packages(host)
+        new = [name for name in server.brought(host) if name in wanted and name not in known]
+        text = f"{MANAGED} Removed with the key {KEYS[role]}.\n"
+        found += [{"path": f"{INSTALLED}/{name}", "content": text} for name in new]
+        known += wanted
+    return [*found, *nginx.package_records(host)]

@@ -224,17 +224,13 @@ def front_files(host: RunHost) -> list[File]:
     return [*(password_files(host) if found.users else []), *front]
 
 
-def absent_front_files(host: RunHost) -> list[str]:
-    """Files that nginx does not need: those of an earlier way to know users."""
-    return [] if access(host).users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
-
-
 def services(host: RunHost) -> Services:
     """The timer, and nginx. Each run makes the pages, also the first one, so that nginx has something to serve."""
     made = {"command": ["systemctl", "start", "slurm-report.service"]}
+    unused = [] if access(host).users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
     return {
         TIMER: lambda: ServiceOptions(files(host), proof=made),
-        "nginx": lambda: nginx.service(front_files(host), absent_front_files(host)),
+        "nginx": lambda: nginx.service(front_files(host), unused),
     }
 
 

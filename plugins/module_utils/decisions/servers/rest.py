@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...formats.package_names import INSTALLED
 from ..known import secret_sources
 from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.host_paths import CONF_DIR, SCRIPTS_DIR
-from ..known.packages import MANAGED
 from ..known.platform import configured_plugins
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
@@ -86,8 +84,8 @@ def packages(host: RunHost) -> list[str]:
 
 
 def wanted_packages(host: RunHost) -> list[str]:
-    """All packages of the host of the key, for a role that is used alone."""
-    return [*source(host).packages[ROLE], *packages(host)]
+    """The same with those of the role."""
+    return [*(source(host).packages[ROLE] if is_served(host) else ()), *packages(host)]
 
 
 def all_packages(host: RunHost) -> list[str]:
@@ -95,14 +93,6 @@ def all_packages(host: RunHost) -> list[str]:
     own = source(host)
     names = [*own.packages[ROLE], *own.packages["tokens_of_slurm"], *DISTRIBUTION_PACKAGES["tokens"]]
     return [name for name in dict.fromkeys(names) if name != own.version]
-
-
-def package_records(host: RunHost) -> list[dict[str, str]]:
-    """A file for each of these packages that this run installs for the key, for its removal."""
-    wanted = wanted_packages(host) if is_served(host) else packages(host)
-    known = [*host.facts["packages"], *exporters.packages(host)]
-    new = [name for name in all_packages(host) if name in wanted and name not in known]
-    return [{"path": f"{INSTALLED}/{name}", "content": f"{MANAGED} Removed with the key rest.\n"} for name in new]
 
 
 # -- slurmrestd, the check, nginx -------------------------------------------------------------------------------------
@@ -176,7 +166,7 @@ SERVER_ROLE = ServerRole(
     errors=errors,
     is_served=is_served,
     needed=wanted_packages,
-    records=package_records,
+    brought=all_packages,
     services=services,
     asked_files=[*OWN_FILES, KEY],
     useless=lambda host: [*([] if is_served(host) else OWN_FILES), *([] if has_key(host) else [KEY])],

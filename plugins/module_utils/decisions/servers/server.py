@@ -44,8 +44,8 @@ class ServerRole:
     """Directories that are there before the services start."""
     ready_urls: Callable[[RunHost], list[str]] = nothing
     """Pages that answer when the services work."""
-    records: Callable[[RunHost], list[dict[str, str]]] = nothing
-    """A file for each package that this run installs for the server, so that its removal removes the package."""
+    brought: Callable[[RunHost], list[str]] = nothing
+    """Those that go with the server if this collection has installed them."""
     asked_files: Sequence[str] = ()
     """Files by which a run sees what a host has of the server, also without its key."""
     useless: Callable[[RunHost], Sequence[str]] = nothing

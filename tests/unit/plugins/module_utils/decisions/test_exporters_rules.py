@@ -20,7 +20,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.platform_tables import RELEASES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import remove_nodes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import comparison, questions
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import exporters, prometheus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import (
+    all_servers,
+    exporters,
+    prometheus,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import (
     default_values,
     defaults,
@@ -74,7 +78,7 @@ def converge(all_hosts: dict[str, PlainHost]) -> None:
         services = {name: service() for name, service in prometheus.services(host).items()}
         applied = {name: service.digest for name, service in services.items()}
         paths = [file["path"] for service in services.values() for file in service.files]
-        paths += [file["path"] for file in exporters.package_records(host)]
+        paths += [file["path"] for file in all_servers.package_records(host)]
         host.say(
             applied=applied, files=dict.fromkeys(paths, "x"), packages=dict.fromkeys(exporters.packages(host), "1")
         )
@@ -212,13 +216,13 @@ def test_packages_by_host() -> None:
 
 def test_only_packages_that_the_run_installs_are_recorded() -> None:
     host = hosts()["login"].say(packages={"prometheus": "2.42"})
-    records = [file["path"] for file in exporters.package_records(host)]
+    records = [file["path"] for file in all_servers.package_records(host)]
     assert records == [
         "/var/lib/gpucluster-slurm/installed/prometheus-node-exporter",
         "/var/lib/gpucluster-slurm/installed/prometheus-alertmanager",
     ]
     schedmd = hosts(version="26.05.3", slurm_profile="strict", slurm_packages="schedmd")["head"]
-    assert "slurm-smd" not in str(exporters.package_records(schedmd))
+    assert "slurm-smd" not in str(all_servers.package_records(schedmd))
 
 
 def test_the_packages_are_installed_with_all_others() -> None:

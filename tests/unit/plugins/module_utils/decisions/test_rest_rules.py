@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight, preparation, questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run.stages import STAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import (
+    all_servers,
     exporters,
     nginx,
     prometheus,
@@ -179,13 +180,13 @@ def test_packages_of_each_host() -> None:
 
 def test_what_this_run_installs_is_noted() -> None:
     def noted(host: PlainHost) -> list[str]:
-        return [file["path"].rpartition("/")[2] for file in rest.package_records(host)]
+        return [file["path"].rpartition("/")[2] for file in all_servers.package_records(host)]
 
-    assert noted(hosts(REST)["login"]) == ["slurmrestd", PLUGIN, JWT]
+    assert noted(hosts(REST)["login"]) == ["slurmrestd", PLUGIN, JWT, "nginx"]
     assert noted(hosts(REST)["head"]) == [PLUGIN]
     assert noted(hosts(REST)["head"].say(packages={PLUGIN: "1"})) == []
     assert noted(hosts(None)["head"]) == []
-    assert noted(hosts(REST, slurm_packages={"repository": "x"})["login"]) == ["slurm-smd-slurmrestd", JWT]
+    assert noted(hosts(REST, slurm_packages={"repository": "x"})["login"]) == [*("slurm-smd-slurmrestd", JWT, "nginx")]
 
 
 def test_check_mode_has_nothing_to_compare_without_the_packages() -> None:
