@@ -34,6 +34,9 @@ WELCOME = "/etc/nginx/sites-enabled/default"
 
 RELOAD = ["systemctl", "reload", "nginx"]
 
+FRONTS = ("slurm_report", "slurm_rest")
+"""The keys whose removal removes nginx again; that of a registry stays."""
+
 RECORD = f"{INSTALLED}/nginx"
 """Where nginx was installed for one of the keys."""
 
@@ -44,8 +47,8 @@ def service(files: list[dict[str, Any]], absent: Sequence[str] = ()) -> ServiceO
 
 
 def is_front(host: RunHost) -> bool:
-    """Whether the host has nginx for the page or the REST interface."""
-    return host.name in (hosts_in(host["slurm_report"]), hosts_in(host["slurm_rest"]))
+    """Whether the host has nginx for one of these keys."""
+    return any(host.name == hosts_in(host[name]) for name in FRONTS)
 
 
 def package_records(host: RunHost) -> list[dict[str, str]]:
