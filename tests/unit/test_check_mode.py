@@ -91,7 +91,6 @@ FORETOLD_BY = {
     "nvidia_mig/apply: Make the instances": "Compare the instances with the declared ones",
     "people/ended_jobs: End them": "Show the jobs that end",
     "registry/clients: Trust the certificate": "Write the certificate of its authority",
-    "registry/run: Run nginx in front of the registry": "Run the registry with its configuration",
     "slurm_accounting/main: Make reservations": "Show that nothing is compared",
     "slurmctld/run: Check slurmctld": "Apply Slurm's configuration",
     "slurmdbd/configure: Wait until it answers": "Run slurmdbd",

@@ -318,8 +318,7 @@ def _host_rules(host: str, firewall: Mapping[str, Any], cluster: _Cluster, varia
     rules = [
         *_rules(host, firewall, groups, cluster.listening),
         *of_monitoring,
-        *_rules_of_report(host, variables.get("slurm_report") or {}, variables.get("slurm_report_port")),
-        *_rules_of_rest(host, variables.get("slurm_rest") or {}, variables.get("slurmrestd_port")),
+        *_rules_of_outside(host, variables),
     ]
     if groups["monitoring"] and host in groups["controllers"]:
         rules.append(Rule("metrics of slurmctld", ("monitoring",), dict(cluster.listening[host])["SlurmctldPort"]))
@@ -441,16 +440,19 @@ def report_readers(report: Mapping[str, Any]) -> list[str]:
     return [*(report.get("readers") or []), *([proxy["address"]] if proxy else [])]
 
 
-def _rules_of_report(host: str, report: Mapping[str, Any], port: Any) -> Iterator[Rule]:
-    """The rule for those outside of the cluster who open the page of the key `report`."""
-    if report.get("host") == host and report_readers(report):
-        yield Rule("readers of the report", ("report_readers",), str(port))
+_OUTSIDE: Mapping[str, tuple[str, str, str, Callable[[Mapping[str, Any]], list[str]]]] = {
+    "slurm_report": ("slurm_report_port", "readers of the report", "report_readers", report_readers),
+    "slurm_rest": ("slurmrestd_port", "clients of rest", "rest_clients", lambda rest: rest.get("clients") or []),
+}
+"""By the variable of a server whose clients may be outside of the cluster: its port, and the rule, set and places."""
 
 
-def _rules_of_rest(host: str, rest: Mapping[str, Any], port: Any) -> Iterator[Rule]:
-    """The rule for programs outside of the cluster that use the key `rest`."""
-    if rest.get("host") == host and rest.get("clients"):
-        yield Rule("clients of rest", ("rest_clients",), str(port))
+def _rules_of_outside(host: str, variables: Mapping[str, Any]) -> Iterator[Rule]:
+    """The rules for those outside of the cluster."""
+    for name, (port, what, source, places) in _OUTSIDE.items():
+        server = variables.get(name) or {}
+        if server.get("host") == host and places(server):
+            yield Rule(what, (source,), str(variables.get(port)))
 
 
 def _shown(ports: range) -> str:
@@ -485,8 +487,8 @@ def _sets(
         sets[name] = {"ip": _ranges(of_group, 4), "ip6": _ranges(of_group, 6)}
     sets["ssh"] = _split_by_version(firewall.get("ssh") or [])
     sets["readers"] = _split_by_version(monitoring_readers(variables))
-    sets["report_readers"] = _split_by_version(report_readers(variables.get("slurm_report") or {}))
-    sets["rest_clients"] = _split_by_version((variables.get("slurm_rest") or {}).get("clients") or [])
+    for name, (_port, _what, source, places) in _OUTSIDE.items():
+        sets[source] = _split_by_version(places(variables.get(name) or {}))
     sets["compute_networks"] = _split_by_version(firewall.get("compute_networks") or [])
     for i, entry in enumerate(firewall.get("open") or []):
         sets[f"open_{i}"] = _split_by_version(entry["from"])

@@ -67,7 +67,7 @@ def test_site_yml_has_nothing_to_install(lab: Lab) -> None:
     assert podman("exec", f"gpucluster-{lab.nodes[0]}", "dpkg-query", "--show") == before
     # slurmd gets values that only the controller knows, sshd the host keys of others, node-exporter its address. What
     # is left to site.yml is in the list at the end of a build; a container proves the plugin of pyxis.
-    tasks = {"Run slurmd with its settings", "Apply who may log in", "Run what measures the host"}
+    tasks = {"Run slurmd with its settings", "Apply who may log in", "Run the services"}
     left = ("gpucluster.slurm.firewall ", "gpucluster.slurm.people ", "gpucluster.slurm.pyxis ")
     changed = {task for host in lab.nodes for task in run.changed.get(host, []) if not task.startswith(left)}
     assert {task.rpartition(" : ")[2] for task in changed} <= tasks

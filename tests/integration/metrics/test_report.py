@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,8 @@ def test_mistakes_are_told_before_anything_is_changed(site: Callable[..., Lab], 
 
 def test_a_killed_run_is_completed(site: Callable[..., Lab], directory: Path) -> None:
     live = site(WITH_USERS).start("site", "--skip-tags=validate,backup")
-    live.wait_for_task("Run nginx with the pages")
+    live.wait_for_task("slurm_report : Run the services")
+    time.sleep(1)
     live.kill()
     done = run(site(WITH_USERS))
     assert {*done.changed} <= {HOST}

@@ -91,7 +91,7 @@ def test_a_run_that_was_killed_is_completed(lab: Lab, directory: Path) -> None:
     accept(lab, "third")
     site = site_with(lab, directory, "third")
     live = site.start("rotate_keys", "-e", "rotate=registry")
-    live.wait_for_task("registry : Run the registry with its configuration")
+    live.wait_for_task("registry : Run the services")
     live.kill()
     run = site.playbook("rotate_keys", "-e", "rotate=registry")
     # The process of the task may have ended it meanwhile.

@@ -169,7 +169,8 @@ def test_check_mode_predicts_an_installation(site: Callable[..., Lab], lab: Lab)
 
 def test_a_killed_run_is_completed_and_the_next_one_changes_nothing(site: Callable[..., Lab], lab: Lab) -> None:
     live = site(REST).start("site", SPAN)
-    live.wait_for_task("Run the check of tokens")
+    live.wait_for_task("slurmrestd : Run the services")
+    lab.wait_for(HOST, "ls /etc/systemd/system", "slurmrestd.service")
     live.kill()
     run(site(REST))
     assert run(site(REST)).changed == {}

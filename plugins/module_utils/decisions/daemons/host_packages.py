@@ -15,6 +15,7 @@ from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
 from ..known.whole_cluster import backup_hosts, is_controller, source
 from ..servers import exporters, rest
+from ..servers.all_servers import SERVERS
 from .slurm_client import wants_sackd
 
 
@@ -43,11 +44,9 @@ def _compared_packages(host: RunHost, role: str) -> Sequence[str]:
         return [units_package(host, "sackd")] if wants_sackd(host) else source(host).packages[role]
     if role == "slurmd":
         return [units_package(host, role)]
-    if role == "slurmrestd":
-        return rest.wanted_packages(host)
-    if role == "slurm_metrics":
-        return [name for name in exporters.packages(host) if name in exporters.all_packages()]
-    own = {"nfs_server": [storage_key.SERVER], "registry": ["docker-registry"]}
+    if role in SERVERS:
+        return (SERVERS[role].compared or SERVERS[role].packages)(host)
+    own = {"nfs_server": [storage_key.SERVER]}
     return own.get(role) or DISTRIBUTION_PACKAGES.get(role) or source(host).packages[role]
 
 

@@ -21,6 +21,7 @@ class ServiceOptions:
     files: list[HostFile]
     digest: str = ""
     absent: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
     reload: list[str] = field(default_factory=list)
     proof: dict[str, Any] | None = None
     unchanged: bool = False

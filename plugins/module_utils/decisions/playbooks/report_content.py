@@ -127,7 +127,7 @@ def _files(host: RunHost) -> Iterator[tuple[str, str]]:
         yield "files", "mounts, homes or exports are not those of the cluster file"
     if stages.needs_firewall_rules(host):
         yield "services", "the rules of the firewall are not those of the cluster file"
-    if report_server.loses_something(host):
+    if report_server.SERVER_ROLE.lost(host) and not report_server.is_served(host):
         yield "services", "the page about the cluster is still there, and the cluster file has it elsewhere"
 
 

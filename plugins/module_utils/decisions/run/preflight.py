@@ -37,7 +37,7 @@ from ..known.whole_cluster import (
     port_variables,
     source,
 )
-from ..servers import alertmanager, registry, report_server, rest
+from ..servers import alertmanager, all_servers
 from ..values import slurm_accounting
 from ..values.slurm_conf_values import refused_defaults, untracked_limit_errors
 from . import secret_checks
@@ -196,8 +196,8 @@ def _objections(host: RunHost) -> Iterator[str]:
 
 def server_objections(host: RunHost) -> list[str]:
     """Why a host cannot have the servers that it is to have, by the files of the control host that these need."""
-    servers = {"slurm_registry": registry, "slurm_report": report_server, "slurm_rest": rest}
-    return [text for group, rules in servers.items() if host.within(group) for text in rules.objections(host)]
+    served = [server for role, server in all_servers.SERVERS.items() if host.within(ROLES[role])]
+    return [text for server in served for text in server.objections(host)]
 
 
 def policy_values(host: RunHost) -> dict[str, Any]:

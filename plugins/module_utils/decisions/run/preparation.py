@@ -17,7 +17,7 @@ from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile
 from ..known.unchanged_hosts import digest
 from ..known.whole_cluster import GROUP_ROLES, service_ids
-from ..servers import exporters, nginx, rest
+from ..servers import all_servers
 
 USERS_FILE = "/etc/sysusers.d/gpucluster-slurm.conf"
 DIRECTORIES_FILE = "/etc/tmpfiles.d/gpucluster-slurm.conf"
@@ -131,12 +131,7 @@ def preparation(host: RunHost) -> Preparation:
     ]
     if host.flag("base", "base_manage_hosts_file"):
         files.append({"path": "/etc/hosts", "marker": hosts_marker(host), "content": host.shared("hosts_text")})
-    files += [
-        *wanted.files,
-        *exporters.package_records(host),
-        *nginx.package_records(host),
-        *rest.package_records(host),
-    ]
+    files += [*wanted.files, *all_servers.package_records(host)]
     files += [{"path": path, "content": text} for path, text in unattended_changes.files(host).items()]
     files += [{"path": kernel.FILE, "content": settings.text}] if settings.text else []
     return Preparation(

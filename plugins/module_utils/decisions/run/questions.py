@@ -36,7 +36,7 @@ from ..known.platform import has_files
 from ..known.platform_tables import DISTRIBUTION_PACKAGES, PLUGINS_OF_PACKAGES, SOURCES
 from ..known.run_host import RunHost
 from ..known.whole_cluster import id_variables, is_controller, service_ids, source, state_directory, state_mark, tmp_fs
-from ..servers import nginx, prometheus, report_server, rest
+from ..servers import all_servers, prometheus
 from . import preparation
 
 RECORDS = [
@@ -151,8 +151,7 @@ def files(host: RunHost) -> list[str]:
     paths += [f"{CONF_DIR}/slurmdbd.conf"] if rotates else []
     paths += [UPGRADE_MARK] if is_controller(host) or host.name == host["slurm_database"] else []
     paths += [SLURMD_SETTINGS, f"{CONF_DIR}/slurm.conf"] if host.within("slurm_compute") else []
-    keys = [*prometheus.asked_files(host), *report_server.asked_files(host), *rest.asked_files(host), nginx.RECORD]
-    return [*paths, *access.compared_files(host), *keys]
+    return [*paths, *access.compared_files(host), *all_servers.asked_files()]
 
 
 def written_directories(host: RunHost) -> list[str]:

@@ -17,7 +17,7 @@ from ..known.host_paths import CONF_DIR, NVIDIA_FILES, SLURMD_SETTINGS
 from ..known.packages import installation
 from ..known.run_host import RunHost
 from ..known.whole_cluster import backup_hosts, is_controller, serves
-from ..servers import report_server, rest
+from ..servers import all_servers
 from ..values import slurm_accounting
 from . import preparation
 
@@ -144,8 +144,8 @@ STAGES: Mapping[str, Callable[[RunHost], bool]] = {
     "backup": lambda host: host.name in backup_hosts(host),
     "firewall": lambda host: host.facts["ufw"] is not None,
     "firewall_rules": needs_firewall_rules,
-    "report": report_server.needs_report,
-    "rest": rest.needs_rest,
+    "report": lambda host: all_servers.has_work(host, "slurm_report"),
+    "rest": lambda host: all_servers.has_work(host, "slurmrestd"),
     "shared_state": needs_shared_state,
     "stopped_controller": slurmctld.was_controller,
 }

@@ -18,10 +18,8 @@ from ...cluster.keys import hosts_in
 from ...cluster.machine_types import gres_names, machine_of
 from ...cluster.render import host_addresses
 from ...configuration.ports import NODE_EXPORTER, PROMETHEUS
-from ...formats.package_names import INSTALLED
 from ...language.hostlist import expand
 from ..known import image
-from ..known.packages import MANAGED
 from ..known.platform_tables import DISTRIBUTION_PACKAGES, NEWEST, RELEASES, SOURCES
 from ..known.program_files import library
 from ..known.run_host import RunHost
@@ -55,9 +53,6 @@ WRITTEN = {
 
 UNUSED_COLLECTORS = ("arp", "cpufreq", "schedstat", "softnet")
 """Collectors with series for each CPU or neighbour, which no alert and no dashboard has: thousands on a large host."""
-
-MARK = f"{MANAGED} Removed with the key monitoring.\n"
-"""The content of a record of a package."""
 
 TEMPLATES = ("exporter.conf.j2", "timer.j2", "service.j2", "sampler.j2")
 
@@ -201,12 +196,6 @@ def all_packages() -> list[str]:
     tokens = SOURCES["distribution"].packages["tokens_of_slurm"]
     purposes = ("node_exporter", "prometheus", "tokens")
     return [*(name for purpose in purposes for name in DISTRIBUTION_PACKAGES[purpose]), *tokens]
-
-
-def package_records(host: RunHost) -> list[HostFile]:
-    """A file for each package that this run installs for the key, so that its removal removes them again."""
-    missing = [name for name in packages(host) if name not in host.facts["packages"]]
-    return [{"path": f"{INSTALLED}/{name}", "content": MARK} for name in missing if name in all_packages()]
 
 
 # -- the services of every host ---------------------------------------------------------------------------------------

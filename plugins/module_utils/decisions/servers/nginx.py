@@ -1,9 +1,9 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nginx in front of the page and of the REST interface: certificate, address, and who else on the host needs it.
+"""nginx in front of other servers: certificate, address, and which of them on a host need it.
 
-Their roles have the same options: ROLE_port, ROLE_tls, ROLE_certificate and ROLE_key.
+Their roles have the same options, ROLE_port, ROLE_tls, ROLE_certificate and ROLE_key, and a template front.conf.j2.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import base64
 import re
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ...cluster.keys import hosts_in
 from ...cluster.named_files import VAULT
 from ...cluster.render import host_addresses
 from ...formats.package_names import INSTALLED
+from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.packages import MANAGED
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost
@@ -30,13 +33,23 @@ GROUP = "www-data"
 WELCOME = "/etc/nginx/sites-enabled/default"
 """The welcome page of the distribution."""
 
+RELOAD = ["systemctl", "reload", "nginx"]
+
+FRONTS = ("slurm_report", "slurm_rest")
+"""The keys whose removal removes nginx again; that of a registry stays."""
+
 RECORD = f"{INSTALLED}/nginx"
 """Where nginx was installed for one of the keys."""
 
 
+def service(files: list[HostFile], absent: Sequence[str] = ()) -> ServiceOptions:
+    """How nginx runs with these files. A reload does not end the requests in progress."""
+    return ServiceOptions(files, absent=[WELCOME, *absent], reload=RELOAD)
+
+
 def is_front(host: RunHost) -> bool:
-    """Whether the host has nginx for the page or the REST interface."""
-    return host.name in (hosts_in(host["slurm_report"]), hosts_in(host["slurm_rest"]))
+    """Whether the host has nginx for one of these keys."""
+    return any(host.name == hosts_in(host[name]) for name in FRONTS)
 
 
 def package_records(host: RunHost) -> list[HostFile]:
@@ -50,9 +63,16 @@ def stays(host: RunHost) -> bool:
     return RECORD not in host.facts["files"] or host.name == host["slurm_registry"] or is_front(host)
 
 
-def useless_records(host: RunHost) -> list[str]:
-    """The record of nginx on a host whose registry needs it from now on."""
-    return [RECORD] if RECORD in host.facts["files"] and stays(host) and not is_front(host) else []
+def removal(host: RunHost, configuration: str, own: CleanupOptions) -> CleanupOptions:
+    """What a host loses with a server behind nginx: its own things, the configuration of nginx, maybe nginx itself."""
+    goes, noted = not stays(host), RECORD in host.facts["files"]
+    useless = noted and not goes and not is_front(host)  # the registry needs nginx from now on
+    return replace(
+        own,
+        packages=[*own.packages, *(["nginx"] if goes else [])],
+        secrets=[*own.secrets, *([RECORD] if useless else [])],
+        kept={} if goes or configuration not in host.facts["files"] else {"nginx": configuration},
+    )
 
 
 def tls_errors(host: RunHost, role: str, without: str) -> Iterator[str]:
@@ -95,6 +115,20 @@ def mode_errors(name: str, path: Path) -> Iterator[str]:
         yield f"{name}: found {path} with mode {mode}, allowed: 600 or 400"
 
 
+def front_files(
+    host: RunHost, role: str, configuration: str, directory: str, /, listen: str = "", **values: Any
+) -> list[HostFile]:
+    """The files of nginx in front of a server: the certificate and its key in a directory, and the configuration.
+
+    Without its parameter `listen`, nginx has the port of the role at all addresses. values: of the two templates.
+    """
+    tls = host.flag(role, f"{role}_tls")
+    values = {"body_timeout": "10s", **values, "directory": directory, "tls": tls}
+    first = host.text("slurm", "nginx_server.conf.j2", listen=listen or listening(host, role), **values)
+    text = host.text(role, "front.conf.j2", server=first, **values)
+    return [*(tls_files(host, role, directory) if tls else []), {"path": configuration, "content": text}]
+
+
 def tls_files(host: RunHost, role: str, directory: str) -> list[HostFile]:
     """The certificate and its key, in a directory of the host, for slurm_service."""
     option = f"{role}_certificate"
@@ -107,21 +141,6 @@ def tls_files(host: RunHost, role: str, directory: str) -> list[HostFile]:
         {"path": f"{directory}/tls.crt", "content": certificate},
         {"path": f"{directory}/tls.key", "secret": base64.b64encode(key).decode(), "mode": "0400"},
     ]
-
-
-def server(host: RunHost, listen: str, directory: str, tls: bool, body_timeout: str = "10s") -> str:
-    """The first lines of a server of nginx: where it listens, and how long it waits.
-
-    Args:
-        host: the host of the key.
-        listen: its parameter `listen`.
-        directory: where the certificate and its key are.
-        tls: whether it has them.
-        body_timeout: how long a client may take between two parts of a body.
-    """
-    return host.text(
-        "slurm", "nginx_server.conf.j2", listen=listen, directory=directory, tls=tls, body_timeout=body_timeout
-    )
 
 
 def listening(host: RunHost, role: str, name: str = "") -> str:

@@ -14,6 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,7 @@ from .exporters import (
     timer_files,
     wanted_packages,
 )
+from .server import ServerRole, Services
 
 if TYPE_CHECKING:
     from ....plugin_utils.results.fact_records import HostFact
@@ -85,9 +87,10 @@ takes for a failure.
 # -- the services of a host -------------------------------------------------------------------------------------------
 
 
-def all_names(host: RunHost) -> list[str]:
-    """The services of this host for the key, in the order of their start; none without the key."""
-    return _names(measured_or_none(host), host.name)
+def services(host: RunHost) -> Services:
+    """The services of this host for the key; none without the key."""
+    cluster = measured_or_none(host)
+    return {name: partial(service, host, cluster, name) for name in _names(cluster, host.name)} if cluster else {}
 
 
 def measured_or_none(host: RunHost) -> MeasuredCluster | None:
@@ -108,7 +111,7 @@ def server_names(cluster: MeasuredCluster) -> list[str]:
     return [ALERTS, *([TOKEN_TIMER] if cluster.source == "pages with tokens" else []), SERVER]
 
 
-def service(host: RunHost, service: str) -> ServiceOptions:
+def service(host: RunHost, cluster: MeasuredCluster, service: str) -> ServiceOptions:
     """How one of the services runs on this host. A timer is proved by what it starts.
 
     The lines of jobs need Prometheus, which may start later on another host.
@@ -118,7 +121,6 @@ def service(host: RunHost, service: str) -> ServiceOptions:
     """
     if service == TOKEN_TIMER:
         slurmctld_metrics.require_key(host)
-    cluster = measured_cluster(host)
     timer = service.removesuffix(".timer")
     proved = service in TIMERS and service != LINES_TIMER
     proof = {"command": ["systemctl", "start", f"{timer}.service"]} if proved else None
@@ -314,10 +316,11 @@ def asked_records(host: RunHost) -> list[str]:
     return [*RECORDS] if is_measured(host) else []
 
 
-def asked_files(_host: RunHost) -> list[str]:
-    """Files by which a run sees what a host has of the key, also without it."""
-    units = [f"{UNITS}/{name}" for name in TIMERS]
-    return [SETTINGS, CONFIGURATION, *units, *DROP_INS.values(), *(f"{INSTALLED}/{name}" for name in all_packages())]
+ASKED_FILES = [
+    *(SETTINGS, CONFIGURATION, *(f"{UNITS}/{name}" for name in TIMERS), *DROP_INS.values()),
+    *(f"{INSTALLED}/{name}" for name in all_packages()),
+]
+"""Files by which a run sees what a host has of the key, also without it."""
 
 
 # -- what a host loses ------------------------------------------------------------------------------------------------
@@ -328,7 +331,7 @@ def lost_of(host: RunHost, cluster: MeasuredCluster | None) -> list[str]:
 
     cluster: what the hosts have in common; None without the key.
     """
-    found = [path for path in asked_files(host) if path in host.facts["files"]]
+    found = [path for path in ASKED_FILES if path in host.facts["files"]]
     if not found:
         return []
     wanted = _names(cluster, host.name)
@@ -340,11 +343,6 @@ def lost_of(host: RunHost, cluster: MeasuredCluster | None) -> list[str]:
     needed |= {SETTINGS} if wanted else set()
     needed |= {CONFIGURATION} if SERVER in wanted else set()
     return [path for path in found if path not in needed]
-
-
-def loses_something(host: RunHost) -> bool:
-    """Whether the host has something of the key that it does not need any more."""
-    return bool(lost_of(host, measured_or_none(host)))
 
 
 def removal(host: RunHost) -> CleanupOptions:
@@ -374,6 +372,20 @@ def removal(host: RunHost) -> CleanupOptions:
         empty_directories=[os.path.dirname(path) for name, path in DROP_INS.items() if name not in wanted],
         kept={name: path for name, path in DROP_INS.items() if path in lost and name not in ended},
     )
+
+
+SERVER_ROLE = ServerRole(
+    role=ROLE,
+    is_served=is_measured,
+    needed=exporters.packages,
+    compared=lambda host: [name for name in exporters.packages(host) if name in all_packages()],
+    brought=lambda _host: all_packages(),
+    services=services,
+    ready_urls=ready_urls,
+    asked_files=ASKED_FILES,
+    useless=lambda host: lost_of(host, measured_or_none(host)),
+    removal=removal,
+)
 
 
 # -- a site with its own Prometheus -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules of role registry."""
+"""Role registry: docker-registry, the check of logins, and nginx on the host of the key `registry`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import base64
 from collections.abc import Iterator
 
 from ...formats.written import written
-from ...language.formatting import listed
+from ..known.daemon_records import ServiceOptions
 from ..known.host_paths import SCRIPTS_DIR
+from ..known.platform import has_package
 from ..known.program_files import library
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile
 from . import nginx
+from .server import ServerRole, Services
 
 CONF_DIR = "/etc/docker/registry"
 FRONT_CONF = "/etc/nginx/conf.d/gpucluster-registry.conf"
@@ -39,8 +41,7 @@ FORMATS = (
 """The formats of images."""
 
 
-@listed
-def objections(host: RunHost) -> Iterator[str]:
+def errors(host: RunHost) -> Iterator[str]:
     """What is wrong with the files of the control host that the options of the role name."""
     yield from nginx.tls_errors(host, "registry", "a registry without TLS")
     if host.option("registry", "registry_ca"):
@@ -79,20 +80,18 @@ def files(host: RunHost) -> list[HostFile]:
 
 def front_files(host: RunHost) -> list[HostFile]:
     """The configuration of nginx in front of docker-registry."""
-    tls = host.flag("registry", "registry_tls")
-    text = host.text(
+    return nginx.front_files(
+        host,
         "registry",
-        "front.conf.j2",
+        FRONT_CONF,
+        CONF_DIR,
+        listen=nginx.listening(host, "registry", host["registry_name"]),
+        body_timeout="60s",  # a client compresses a layer while it sends it
         check=CHECK_SOCKET,
         formats=", ".join(FORMATS),
         registry=prefix(host),
-        # A client compresses a layer while it sends it.
-        server=nginx.server(
-            host, nginx.listening(host, "registry", host["registry_name"]), CONF_DIR, tls, body_timeout="60s"
-        ),
         socket=SOCKET,
     )
-    return [{"path": FRONT_CONF, "content": text}, *(nginx.tls_files(host, "registry", CONF_DIR) if tls else [])]
 
 
 def auth_files(host: RunHost) -> list[HostFile]:
@@ -119,3 +118,27 @@ def cleaning_files(host: RunHost) -> list[HostFile]:
         },
         {"path": f"{CLEAN_UNIT}.timer", "content": host.text("registry", "clean.timer.j2")},
     ]
+
+
+def services(host: RunHost) -> Services:
+    """docker-registry runs before nginx, which takes the port that docker-registry had without it."""
+    front = {"nginx": lambda: nginx.service(front_files(host))}
+    return {
+        "docker-registry": lambda: ServiceOptions(files(host)),
+        CHECK: lambda: ServiceOptions(auth_files(host)),
+        **({} if host.check_mode and not has_package(host, "nginx") else front),
+        "gpucluster-registry-clean.timer": lambda: ServiceOptions(cleaning_files(host)),
+    }
+
+
+# The images of a registry stay, and so does the rest of it.
+SERVER_ROLE = ServerRole(
+    role="registry",
+    errors=errors,
+    is_served=lambda _host: True,
+    compared=lambda _host: ["docker-registry"],
+    directories=lambda host: [
+        {"path": host.option("registry", "registry_dir"), "owner": "docker-registry", "mode": "0750"}
+    ],
+    services=services,
+)

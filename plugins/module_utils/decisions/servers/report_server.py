@@ -18,7 +18,6 @@ from ...cluster.render import host_addresses
 from ...cluster.schema import ip_version
 from ...configuration.ports import PROMETHEUS
 from ...doctor.causes import reason_table
-from ...language.formatting import listed
 from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
 from ..known.program_files import library, library_directory
@@ -26,6 +25,7 @@ from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile, unloaded
 from ..known.whole_cluster import profile
 from . import nginx
+from .server import ServerRole, Services
 
 ROLE = "slurm_report"
 TIMER = "slurm-report.timer"
@@ -66,8 +66,7 @@ def is_served(host: RunHost) -> bool:
 # -- files of the control host ----------------------------------------------------------------------------------------
 
 
-@listed
-def objections(host: RunHost) -> Iterator[str]:
+def errors(host: RunHost) -> Iterator[str]:
     """What is wrong with the host, and with the files of the control host that the key and the role's options name."""
     if not host.within("slurm_controller", "slurm_login"):
         yield (
@@ -215,28 +214,22 @@ def access(host: RunHost) -> PageAccess:
     )
 
 
-def front(host: RunHost) -> ServiceOptions:
-    """The configuration of nginx, the password files, and the certificate.
+def front_files(host: RunHost) -> list[HostFile]:
+    """The configuration of nginx, the password files, and the certificate."""
+    found, cluster = access(host), host["slurm_cluster_name"]
+    values: dict[str, Any] = {"access": asdict(found), "cluster": cluster, "directory": ACCESS, "pages": PAGES}
+    front = nginx.front_files(host, ROLE, FRONT_CONF, ACCESS, **values)
+    return [*(password_files(host) if found.users else []), *front]
 
-    Its welcome page is not needed, nor the files of an earlier way to know users.
-    """
-    tls, found = host.flag(ROLE, "slurm_report_tls"), access(host)
-    text = host.text(
-        ROLE,
-        "front.conf.j2",
-        access=asdict(found),
-        cluster=host["slurm_cluster_name"],
-        directory=ACCESS,
-        pages=PAGES,
-        server=nginx.server(host, nginx.listening(host, ROLE), ACCESS, tls),
-    )
-    files: list[HostFile] = [
-        *(password_files(host) if found.users else []),
-        *(nginx.tls_files(host, ROLE, ACCESS) if tls else []),
-        {"path": FRONT_CONF, "content": text},
-    ]
-    unused = [] if found.users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
-    return ServiceOptions(files, absent=[nginx.WELCOME, *unused])
+
+def services(host: RunHost) -> Services:
+    """The timer, and nginx. Each run makes the pages, also the first one, so that nginx has something to serve."""
+    made = {"command": ["systemctl", "start", "slurm-report.service"]}
+    unused = [] if access(host).users else [f"{ACCESS}/users", f"{ACCESS}/administrators"]
+    return {
+        TIMER: lambda: ServiceOptions(files(host), proof=made),
+        "nginx": lambda: nginx.service(front_files(host), unused),
+    }
 
 
 def password_files(host: RunHost) -> list[HostFile]:
@@ -257,32 +250,31 @@ def _encoded(lines: Any) -> str:
 # -- what a host loses ------------------------------------------------------------------------------------------------
 
 
-def asked_files(_host: RunHost) -> list[str]:
-    """Files by which a run sees what a host has of the key, also without it."""
-    return [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}", f"{OLD_PROGRAM}/__main__.py"]
-
-
-def has_old_program(host: RunHost) -> bool:
-    """Whether the host has the modules of the program as earlier versions left them."""
-    return f"{OLD_PROGRAM}/__main__.py" in host.facts["files"]
-
-
-def loses_something(host: RunHost) -> bool:
-    """Whether the host has something of the key and does not serve the page."""
-    return not is_served(host) and any(path in host.facts["files"] for path in asked_files(host))
-
-
-def needs_report(host: RunHost) -> bool:
-    """Whether the host serves the page, or has something of it."""
-    return is_served(host) or loses_something(host)
+ASKED_FILES = [SETTINGS, FRONT_CONF, f"{UNITS}/{TIMER}", f"{OLD_PROGRAM}/__main__.py"]
+"""Files by which a run sees what a host has of the key, also without it."""
 
 
 def removal(host: RunHost) -> CleanupOptions:
     """What the host loses."""
-    return CleanupOptions(
+    if is_served(host):
+        return CleanupOptions(secrets=[], files=[], directories=[OLD_PROGRAM])
+    own = CleanupOptions(
         services=[TIMER],
-        packages=[] if nginx.stays(host) else ["nginx"],
-        secrets=[SETTINGS, *nginx.useless_records(host)],
+        secrets=[SETTINGS],
         files=[f"{UNITS}/{TIMER}", f"{UNITS}/slurm-report.service", PROGRAM, FRONT_CONF],
         directories=[ACCESS, OLD_PROGRAM, library_directory(LIBRARY), STATE, PAGES],
     )
+    return nginx.removal(host, FRONT_CONF, own)
+
+
+SERVER_ROLE = ServerRole(
+    role=ROLE,
+    errors=errors,
+    is_served=is_served,
+    directories=lambda _host: DIRECTORIES,
+    services=services,
+    asked_files=ASKED_FILES,
+    # A host that serves the page does not need the old program.
+    useless=lambda host: ASKED_FILES[-1:] if is_served(host) else ASKED_FILES,
+    removal=removal,
+)

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...formats.package_names import INSTALLED
-from ...language.formatting import listed
 from ..known import secret_sources
-from ..known.daemon_records import CleanupOptions
+from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.host_paths import CONF_DIR, SCRIPTS_DIR
-from ..known.packages import MANAGED
 from ..known.platform import configured_plugins
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.program_files import library, library_directory
@@ -21,6 +18,7 @@ from ..known.shipped_files import HostFile
 from ..known.whole_cluster import is_controller, slurm_user, source
 from ..values import jwt_keys
 from . import exporters, nginx
+from .server import ServerRole, Services
 
 ROLE = "slurmrestd"
 UNITS = "/etc/systemd/system"
@@ -42,8 +40,7 @@ def is_served(host: RunHost) -> bool:
     return bool(host["slurm_rest"]) and host.name == host["slurm_rest"]["host"]
 
 
-@listed
-def objections(host: RunHost) -> Iterator[str]:
+def errors(host: RunHost) -> Iterator[str]:
     """What is wrong with the host, and with the files of the control host that the role's options name."""
     if not host.within("slurm_controller", "slurm_login"):
         yield (
@@ -84,8 +81,8 @@ def packages(host: RunHost) -> list[str]:
 
 
 def wanted_packages(host: RunHost) -> list[str]:
-    """All packages of the host of the key, for a role that is used alone."""
-    return [*source(host).packages[ROLE], *packages(host)]
+    """The same with those of the role."""
+    return [*(source(host).packages[ROLE] if is_served(host) else ()), *packages(host)]
 
 
 def all_packages(host: RunHost) -> list[str]:
@@ -93,14 +90,6 @@ def all_packages(host: RunHost) -> list[str]:
     own = source(host)
     names = [*own.packages[ROLE], *own.packages["tokens_of_slurm"], *DISTRIBUTION_PACKAGES["tokens"]]
     return [name for name in dict.fromkeys(names) if name != own.version]
-
-
-def package_records(host: RunHost) -> list[HostFile]:
-    """A file for each of these packages that this run installs for the key, for its removal."""
-    wanted = wanted_packages(host) if is_served(host) else packages(host)
-    known = [*host.facts["packages"], *exporters.packages(host)]
-    new = [name for name in all_packages(host) if name in wanted and name not in known]
-    return [{"path": f"{INSTALLED}/{name}", "content": f"{MANAGED} Removed with the key rest.\n"} for name in new]
 
 
 # -- slurmrestd, the check, nginx -------------------------------------------------------------------------------------
@@ -137,43 +126,46 @@ def listening(host: RunHost) -> str:
 
 def front_files(host: RunHost) -> list[HostFile]:
     """The configuration of nginx, and the certificate."""
-    tls = host.flag(ROLE, "slurmrestd_tls")
-    text = host.text(ROLE, "front.conf.j2", server=nginx.server(host, listening(host), DIRECTORY, tls))
-    return [*(nginx.tls_files(host, ROLE, DIRECTORY) if tls else []), {"path": FRONT_CONF, "content": text}]
+    return nginx.front_files(host, ROLE, FRONT_CONF, DIRECTORY, listen=listening(host))
+
+
+def services(host: RunHost) -> Services:
+    """slurmrestd, the check, and nginx in front of them."""
+    return {
+        "slurmrestd": lambda: ServiceOptions(daemon_files(host), reads=DAEMON_READS),
+        CHECK: lambda: ServiceOptions(check_files(host)),
+        "nginx": lambda: nginx.service(front_files(host)),
+    }
 
 
 # -- what a host loses ------------------------------------------------------------------------------------------------
 
 
-def own_files() -> list[str]:
-    """Files of the host of the key."""
-    return [f"{UNITS}/slurmrestd.service", f"{UNITS}/{CHECK}.service", PROGRAM, FRONT_CONF]
-
-
-def asked_files(_host: RunHost) -> list[str]:
-    """Files by which a run sees what a host has of the key, also without it."""
-    return [*own_files(), KEY]
-
-
-def loses_something(host: RunHost) -> bool:
-    """Whether the host has something of the key that it should not have."""
-    useless = [*([] if is_served(host) else own_files()), *([] if has_key(host) else [KEY])]
-    return any(path in host.facts["files"] for path in useless)
-
-
-def needs_rest(host: RunHost) -> bool:
-    """Whether slurmrestd runs on the host, or the host has something of the key."""
-    return is_served(host) or loses_something(host)
+OWN_FILES = [f"{UNITS}/slurmrestd.service", f"{UNITS}/{CHECK}.service", PROGRAM, FRONT_CONF]
+"""Files of the host of the key."""
 
 
 def removal(host: RunHost) -> CleanupOptions:
     """What a host without slurmrestd loses. Daemons that check tokens keep key and plugin."""
     needed = [*packages(host), *exporters.packages(host), *configured_plugins(host)]
-    names = [name for name in all_packages(host) if name not in needed]
-    return CleanupOptions(
+    own = CleanupOptions(
         services=["slurmrestd", CHECK],
-        packages=[*names, *([] if nginx.stays(host) else ["nginx"])],
-        secrets=[*([] if has_key(host) else [KEY]), *nginx.useless_records(host)],
-        files=own_files(),
+        packages=[name for name in all_packages(host) if name not in needed],
+        secrets=[] if has_key(host) else [KEY],
+        files=OWN_FILES,
         directories=[DIRECTORY, library_directory(CHECK)],
     )
+    return nginx.removal(host, FRONT_CONF, own)
+
+
+SERVER_ROLE = ServerRole(
+    role=ROLE,
+    errors=errors,
+    is_served=is_served,
+    needed=wanted_packages,
+    brought=all_packages,
+    services=services,
+    asked_files=[*OWN_FILES, KEY],
+    useless=lambda host: [*([] if is_served(host) else OWN_FILES), *([] if has_key(host) else [KEY])],
+    removal=removal,
+)

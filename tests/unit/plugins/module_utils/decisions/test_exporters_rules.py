@@ -21,7 +21,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.p
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.shipped_files import HostFile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import remove_nodes
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import comparison, questions
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import exporters, prometheus
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import (
+    all_servers,
+    exporters,
+    prometheus,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import (
     default_values,
     defaults,
@@ -72,10 +76,10 @@ def work(all_hosts: dict[str, PlainHost]) -> list[str]:
 def converge(all_hosts: dict[str, PlainHost]) -> None:
     """Let each host say what a run leaves there."""
     for host in all_hosts.values():
-        names = prometheus.all_names(host)
-        applied = {name: prometheus.service(host, service=name).digest for name in names}
-        paths = [file["path"] for name in names for file in prometheus.service(host, service=name).files]
-        paths += [file["path"] for file in exporters.package_records(host)]
+        services = {name: service() for name, service in prometheus.services(host).items()}
+        applied = {name: service.digest for name, service in services.items()}
+        paths = [file["path"] for service in services.values() for file in service.files]
+        paths += [file["path"] for file in all_servers.package_records(host)]
         host.say(
             applied=applied, files=dict.fromkeys(paths, "x"), packages=dict.fromkeys(exporters.packages(host), "1")
         )
@@ -160,8 +164,8 @@ def test_the_key_is_made_after_it_is_known_which_hosts_have_work() -> None:
     assert "login" in work(found)
     assert slurmctld.service_digest(found["head"])
     with pytest.raises(ValueError, match=f"{KEY} is missing; run site.yml without --limit"):
-        prometheus.service(found["login"], prometheus.TOKEN_TIMER)
-    assert prometheus.service(found["login"].set(ansible_check_mode=True), prometheus.TOKEN_TIMER)
+        prometheus.services(found["login"])[prometheus.TOKEN_TIMER]()
+    assert prometheus.services(found["login"].set(ansible_check_mode=True))[prometheus.TOKEN_TIMER]()
 
 
 def test_a_control_host_without_the_key_gets_that_of_a_controller() -> None:
@@ -176,7 +180,7 @@ def test_a_control_host_without_the_key_gets_that_of_a_controller() -> None:
 
 
 def test_services_by_host() -> None:
-    services = {name: prometheus.all_names(host) for name, host in hosts().items()}
+    services = {name: [*prometheus.services(host)] for name, host in hosts().items()}
     host_services = ["prometheus-node-exporter", "slurm-metrics-host.timer"]
     assert services == {
         "head": [*host_services, "slurm-metrics-cluster.timer"],
@@ -185,13 +189,13 @@ def test_services_by_host() -> None:
         "n2": host_services,
     }
     strict = hosts(version="26.05.3", slurm_profile="strict")["login"]
-    assert prometheus.all_names(strict)[1:4] == [
+    assert [*prometheus.services(strict)][1:4] == [
         "prometheus-alertmanager",
         "slurm-metrics-token.timer",
         "prometheus",
     ]
-    assert prometheus.all_names(hosts({"targets_only": True})["login"]) == host_services
-    assert prometheus.all_names(hosts(None)["head"]) == []
+    assert [*prometheus.services(hosts({"targets_only": True})["login"])] == host_services
+    assert [*prometheus.services(hosts(None)["head"])] == []
 
 
 def test_packages_by_host() -> None:
@@ -213,13 +217,13 @@ def test_packages_by_host() -> None:
 
 def test_only_packages_that_the_run_installs_are_recorded() -> None:
     host = hosts()["login"].say(packages={"prometheus": "2.42"})
-    records = [file["path"] for file in exporters.package_records(host)]
+    records = [file["path"] for file in all_servers.package_records(host)]
     assert records == [
         "/var/lib/gpucluster-slurm/installed/prometheus-node-exporter",
         "/var/lib/gpucluster-slurm/installed/prometheus-alertmanager",
     ]
     schedmd = hosts(version="26.05.3", slurm_profile="strict", slurm_packages="schedmd")["head"]
-    assert "slurm-smd" not in str(exporters.package_records(schedmd))
+    assert "slurm-smd" not in str(all_servers.package_records(schedmd))
 
 
 def test_the_packages_are_installed_with_all_others() -> None:
@@ -233,7 +237,7 @@ STORAGE, PASSWORD = "/etc/slurm/slurmdbd_storage.conf", "/etc/gpucluster-slurm/b
 
 def settings(host: PlainHost) -> dict[str, Any]:
     """What slurm-metrics knows of a host."""
-    found = prometheus.service(host, service="slurm-metrics-host.timer").files
+    found = prometheus.services(host)["slurm-metrics-host.timer"]().files
     return dict(json.loads(next(file["content"] for file in found if file["path"] == exporters.SETTINGS)))
 
 
@@ -278,7 +282,7 @@ def test_settings_of_the_program() -> None:
 
 def test_programs_listen_at_the_address_of_the_cluster() -> None:
     def exporter(**given: Any) -> str:
-        (file,) = prometheus.service(hosts(**given)["n1"], service="prometheus-node-exporter").files
+        (file,) = prometheus.services(hosts(**given)["n1"])["prometheus-node-exporter"]().files
         return str(file["content"])
 
     assert "('listen', '10.0.0.3:9100')" in exporter()
@@ -300,8 +304,7 @@ def test_a_program_is_known_by_its_mark() -> None:
 
 def files_of(host: PlainHost) -> dict[str, HostFile]:
     """All files of a host, by path."""
-    names = prometheus.all_names(host)
-    return {file["path"]: file for name in names for file in prometheus.service(host, service=name).files}
+    return {file["path"]: file for service in prometheus.services(host).values() for file in service().files}
 
 
 def test_targets_are_all_hosts_by_name() -> None:
@@ -333,7 +336,7 @@ def test_files_are_checked_by_their_programs() -> None:
 
 def test_settings_of_units_need_a_restart_and_other_files_a_reload() -> None:
     host = hosts()["login"]
-    service = prometheus.service(host, service="prometheus")
+    service = prometheus.services(host)["prometheus"]()
     assert [file["path"] for file in service.files if file.get("restart")] == [prometheus.DROP_INS["prometheus"]]
     assert service.reload == ["systemctl", "reload", "prometheus"]
 
@@ -475,7 +478,7 @@ def test_other_options_are_told_from_ended_records() -> None:
     assert not any(prometheus.has_other_options(host) for host in found.values())
     found["n1"].say(applied={})
     assert not prometheus.has_other_options(found["n1"])
-    found["n1"].say(applied=dict.fromkeys(prometheus.all_names(found["n1"]), "others"))
+    found["n1"].say(applied=dict.fromkeys(prometheus.services(found["n1"]), "others"))
     assert prometheus.has_other_options(found["n1"])
     assert prometheus.has_other_options(without(found, None)["head"])
 
@@ -490,7 +493,7 @@ def test_the_comparison_has_the_stage() -> None:
 def test_the_questions_have_the_records_and_files() -> None:
     host = hosts(base_packages=[], base_extra_packages=[])["head"]
     asked = questions.role_questions(host)["files"]
-    assert {*prometheus.asked_files(host)} <= {*asked}
+    assert {*prometheus.ASKED_FILES} <= {*asked}
     assert prometheus.asked_records(host) == [*prometheus.RECORDS]
 
 
@@ -560,8 +563,8 @@ def test_another_host_of_prometheus() -> None:
     assert "/usr/local/sbin/slurm-metrics" not in removal.files
     assert exporters.SETTINGS not in removal.secrets
     assert "slurm-metrics-host.timer" not in removal.services
-    assert prometheus.loses_something(moved["login"])
-    assert not prometheus.loses_something(moved["n1"])
+    assert prometheus.SERVER_ROLE.lost(moved["login"])
+    assert not prometheus.SERVER_ROLE.lost(moved["n1"])
 
 
 def test_a_host_that_is_no_controller_any_more() -> None:
@@ -569,7 +572,7 @@ def test_a_host_that_is_no_controller_any_more() -> None:
     converge(found)
     for host in found.values():
         host.set(slurm_controllers=["n1"])
-    assert prometheus.loses_something(found["head"])
+    assert prometheus.SERVER_ROLE.lost(found["head"])
     assert "slurm-metrics-cluster.timer" in prometheus.removal(found["head"]).services
     assert "slurm-metrics-cluster.timer" not in prometheus.removal(found["n1"]).services
 
@@ -594,7 +597,7 @@ GPU_TIMER, LINES_TIMER = "slurm-gpu-metrics.timer", "slurm-gpu-hours.timer"
 
 def gpu_timers(**given: Any) -> dict[str, list[str]]:
     """The timers about GPUs of each host that has one."""
-    found = {name: prometheus.all_names(host) for name, host in hosts(**{**MACHINES, **given}).items()}
+    found = {name: [*prometheus.services(host)] for name, host in hosts(**{**MACHINES, **given}).items()}
     chosen = {name: [timer for timer in names if timer in (GPU_TIMER, LINES_TIMER)] for name, names in found.items()}
     return {name: names for name, names in chosen.items() if names}
 
@@ -611,7 +614,7 @@ def test_nodes_with_gpus_say_who_uses_them_and_controllers_write_lines() -> None
 
 def test_the_timers_about_gpus() -> None:
     found = hosts(**MACHINES)
-    of_node = prometheus.service(found["n1"], service=GPU_TIMER)
+    of_node = prometheus.services(found["n1"])[GPU_TIMER]()
     texts = {file["path"]: file["content"] for file in of_node.files}
     assert "('calendar', '*:*:0/30')" in texts[f"/etc/systemd/system/{GPU_TIMER}"]
     service = texts["/etc/systemd/system/slurm-gpu-metrics.service"]
@@ -622,7 +625,7 @@ def test_the_timers_about_gpus() -> None:
     assert f"('timer', '{GPU_TIMER}')" in sampler
     assert texts["/usr/local/sbin/slurm-gpu-metrics"].startswith("#!/usr/bin/python3 -IB\n# Managed by gpucluster")
     assert of_node.proof == {"command": ["systemctl", "start", "slurm-gpu-metrics.service"]}
-    of_controller = prometheus.service(found["head"], service=LINES_TIMER)
+    of_controller = prometheus.services(found["head"])[LINES_TIMER]()
     assert "('command', '/usr/local/sbin/slurm-gpu-hours lines')" in str(of_controller.files)
     assert of_controller.proof is None  # Prometheus may start later
 

@@ -66,7 +66,11 @@ ROLES: dict[str, dict[str, Any]] = {
     "slurmrestd": {"slurm_rest": {"host": "login", "max_token_lifespan": 3600}},
     "registry": {"registry_name": "login", "registry_port": 5000, "registry_ca": ""},
 }
-OBJECTIONS = {"slurm_report": report_server.objections, "slurmrestd": rest.objections, "registry": registry.objections}
+OBJECTIONS = {
+    "slurm_report": report_server.SERVER_ROLE.objections,
+    "slurmrestd": rest.SERVER_ROLE.objections,
+    "registry": registry.SERVER_ROLE.objections,
+}
 
 
 def server(role: str, directory: Path, **variables: Any) -> PlainHost:
@@ -124,7 +128,7 @@ def test_what_vault_has_encrypted_is_no_certificate(name: str, tmp_path: Path) -
     host = server("slurm_report", tmp_path)
     host.files = {**host.files, f"{tmp_path}/tls.crt": KEYS[name]}
     with pytest.raises(ValueError, match="slurm_report_certificate") as error:
-        report_server.front(host)
+        report_server.front_files(host)
     assert is_clean(str(error.value))
 
 

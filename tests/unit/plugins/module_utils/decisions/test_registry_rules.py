@@ -33,18 +33,18 @@ def host(files: dict[str, bytes] | None = None, **options: Any) -> PlainHost:
 
 
 def test_a_registry_with_tls_needs_its_files() -> None:
-    assert registry.objections(host()) == [
+    assert registry.SERVER_ROLE.objections(host()) == [
         "registry_certificate: found nothing, allowed: a file next to the cluster file or below its directory, or an "
         "absolute path; or registry_tls: false for a registry without TLS",
         "registry_key: found nothing, allowed: a file next to the cluster file or below its directory, or an absolute "
         "path",
     ]
     for off in (False, "false", "no"):
-        assert registry.objections(host(registry_tls=off)) == []
+        assert registry.SERVER_ROLE.objections(host(registry_tls=off)) == []
 
 
 def test_files_must_be_files(tmp_path: Path) -> None:
-    found = registry.objections(
+    found = registry.SERVER_ROLE.objections(
         host(registry_certificate=str(tmp_path), registry_key="/missing", registry_ca=str(tmp_path))
     )
     assert [text.partition(", ")[0] for text in found] == [
@@ -62,7 +62,7 @@ def test_only_its_owner_may_read_the_key(tmp_path: Path, mode: int, shown: str) 
     link = tmp_path / "link"
     link.symlink_to(key)
     objection = f"registry_key: found {link} with mode {shown}, allowed: 600 or 400"
-    found = registry.objections(host(registry_certificate=f"{tmp_path}/tls.crt", registry_key=str(link)))
+    found = registry.SERVER_ROLE.objections(host(registry_certificate=f"{tmp_path}/tls.crt", registry_key=str(link)))
     assert found == ([objection] if shown else [])
 
 
@@ -80,7 +80,7 @@ def test_nginx_listens_with_ipv6_where_the_registry_has_such_an_address() -> Non
 
 
 def test_the_key_is_a_secret_with_its_bytes() -> None:
-    front, certificate, key = registry.front_files(host(FILES, **TLS))
+    certificate, key, front = registry.front_files(host(FILES, **TLS))
     assert front["path"] == "/etc/nginx/conf.d/gpucluster-registry.conf"
     assert certificate["content"].encode(errors="surrogateescape") == FILES["/tls.crt"]
     assert (base64.b64decode(key["secret"]), key["mode"]) == (FILES["/tls.key"], "0400")

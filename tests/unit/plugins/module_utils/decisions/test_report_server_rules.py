@@ -61,28 +61,28 @@ def test_the_variables_of_the_role_are_checked() -> None:
 
 def test_the_host_has_the_commands_of_slurm() -> None:
     key = {**PLAIN, "host": "n1"}
-    (objection,) = report_server.objections(hosts(key, slurm_report_tls=False)["n1"])
+    (objection,) = report_server.SERVER_ROLE.objections(hosts(key, slurm_report_tls=False)["n1"])
     assert objection.startswith("slurm_report.host: found n1, allowed: a controller or a login host")
-    assert report_server.objections(hosts({**PLAIN, "host": "head"}, slurm_report_tls=False)["head"]) == []
+    assert report_server.SERVER_ROLE.objections(hosts({**PLAIN, "host": "head"}, slurm_report_tls=False)["head"]) == []
 
 
 def test_a_page_with_tls_needs_its_files(tmp_path: Path) -> None:
-    assert [text.partition(", ")[0] for text in report_server.objections(login())] == [
+    assert [text.partition(", ")[0] for text in report_server.SERVER_ROLE.objections(login())] == [
         "slurm_report_certificate: found /tls.crt",
         "slurm_report_key: found /tls.key",
     ]
     for off in (False, "false", "no"):
-        assert report_server.objections(login(slurm_report_tls=off)) == []
+        assert report_server.SERVER_ROLE.objections(login(slurm_report_tls=off)) == []
     write_pair(tmp_path, 0o640)
     own: dict[str, Any] = {
         "slurm_report_certificate": str(tmp_path / "tls.crt"),
         "slurm_report_key": str(tmp_path / "tls.key"),
     }
-    assert report_server.objections(login(**own)) == [
+    assert report_server.SERVER_ROLE.objections(login(**own)) == [
         f"slurm_report_key: found {tmp_path}/tls.key with mode 640, allowed: 600 or 400"
     ]
     (tmp_path / "tls.key").chmod(0o600)
-    assert report_server.objections(login(**own)) == []
+    assert report_server.SERVER_ROLE.objections(login(**own)) == []
 
 
 def with_users(tmp_path: Path, text: str, mode: int = 0o600, key: dict[str, Any] = USERS) -> list[str]:
@@ -97,7 +97,7 @@ def with_users(tmp_path: Path, text: str, mode: int = 0o600, key: dict[str, Any]
         slurm_report_certificate=str(tmp_path / "tls.crt"),
         slurm_report_key=str(tmp_path / "tls.key"),
     )
-    return report_server.objections(found["login"])
+    return report_server.SERVER_ROLE.objections(found["login"])
 
 
 @pytest.mark.parametrize("hashed", ["$apr1$s$h", "$2y$05$h", "$5$s$h", "$6$s$h", "$y$j9T$h", "{SHA}h=", "{SSHA}h="])
@@ -126,7 +126,7 @@ def test_administrators_are_users(tmp_path: Path) -> None:
 
 
 def test_passwords_need_tls() -> None:
-    (objection,) = report_server.objections(login(USERS, slurm_report_tls=False))
+    (objection,) = report_server.SERVER_ROLE.objections(login(USERS, slurm_report_tls=False))
     assert objection.startswith("slurm_report.password_file: without slurm_report_tls everybody on the network")
 
 
@@ -191,7 +191,7 @@ def decoded(files: list[HostFile]) -> dict[str, str]:
 
 
 def test_passwords_are_secrets_of_nginx() -> None:
-    files = report_server.front(login(USERS)).files
+    files = report_server.front_files(login(USERS))
     assert decoded(files) == {
         "users": "alice:$apr1$salt$hash\nbob:$2y$05$hash\n",
         "administrators": "alice:$apr1$salt$hash\n",
@@ -200,20 +200,20 @@ def test_passwords_are_secrets_of_nginx() -> None:
     for file in files:
         if file["path"].endswith(("users", "administrators")):
             assert (file["owner"], file["mode"]) == ("www-data", "0400")
-    assert report_server.front(login(USERS)).absent == ["/etc/nginx/sites-enabled/default"]
-    assert report_server.front(login(PROXY)).absent[1:] == [
+    assert report_server.services(login(USERS))["nginx"]().absent == ["/etc/nginx/sites-enabled/default"]
+    assert report_server.services(login(PROXY))["nginx"]().absent[1:] == [
         "/etc/gpucluster-slurm/report/users",
         "/etc/gpucluster-slurm/report/administrators",
     ]
 
 
 def test_the_configuration_is_the_last_file_since_it_names_the_others() -> None:
-    assert report_server.front(login(USERS)).files[-1]["path"] == report_server.FRONT_CONF
+    assert report_server.front_files(login(USERS))[-1]["path"] == report_server.FRONT_CONF
 
 
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ValueError, match=r"slurm_report_certificate: /tls\.crt is missing"):
-        report_server.front(login(files={}))
+        report_server.front_files(login(files={}))
 
 
 def rendered(key: dict[str, Any], tls: bool = True) -> str:
@@ -288,8 +288,8 @@ def test_only_hosts_with_something_of_the_key_have_work() -> None:
     left = hosts(None)
     left["n1"].say(files={report_server.SETTINGS: "0" * 64})
     assert {name for name, host in left.items() if STAGES["report"](host)} == {"n1"}
-    assert report_server.loses_something(left["n1"])
-    assert not report_server.loses_something(hosts(PLAIN)["login"].say(files={report_server.SETTINGS: "0" * 64}))
+    assert report_server.SERVER_ROLE.lost(left["n1"])
+    assert not report_server.SERVER_ROLE.lost(hosts(PLAIN)["login"].say(files={report_server.SETTINGS: "0" * 64}))
 
 
 def test_nginx_goes_if_the_key_has_brought_it() -> None:
@@ -326,7 +326,7 @@ def proxy_errors(address: str, host: str = "login", **variables: Any) -> str:
     """What preflight says of a proxy with this address."""
     key = {**PROXY, "host": host, "proxy": {"address": address, "header": "X-Remote-User"}}
     given = {"slurm_addresses": ADDRESSES, "slurm_report_tls": False, **variables}
-    return "\n".join(report_server.objections(hosts(key, **given)[host]))
+    return "\n".join(report_server.SERVER_ROLE.objections(hosts(key, **given)[host]))
 
 
 @pytest.mark.parametrize("host", ["login", "head"])
@@ -351,9 +351,9 @@ def test_another_host_is_trusted(address: str, host: str) -> None:
 
 def test_the_address_to_which_the_control_host_connects_is_one_of_the_host() -> None:
     found = hosts({**PROXY, "proxy": {"address": "192.0.2.9", "header": "X-Remote-User"}}, slurm_report_tls=False)
-    assert report_server.objections(found["login"]) == []
+    assert report_server.SERVER_ROLE.objections(found["login"]) == []
     found["n2"].set(ansible_host="192.0.2.9")
-    assert "n2" in "\n".join(report_server.objections(found["login"]))
+    assert "n2" in "\n".join(report_server.SERVER_ROLE.objections(found["login"]))
 
 
 def test_a_controller_with_users_is_a_host_of_users() -> None:
@@ -363,4 +363,4 @@ def test_a_controller_with_users_is_a_host_of_users() -> None:
         found = cluster(
             FILES, groups=groups, slurm_report=key, slurm_report_tls=False, slurm_addresses=ADDRESSES, **TLS
         )
-        assert "slurm_report.proxy.address" in "\n".join(report_server.objections(found["head"]))
+        assert "slurm_report.proxy.address" in "\n".join(report_server.SERVER_ROLE.objections(found["head"]))

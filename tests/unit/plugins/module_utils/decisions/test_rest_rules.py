@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight, preparation, questions
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run.stages import STAGES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import (
+    all_servers,
     exporters,
     nginx,
     prometheus,
@@ -84,22 +85,22 @@ def test_the_variables_of_the_role_are_checked() -> None:
 
 def test_slurmrestd_runs_where_slurm_conf_is() -> None:
     found = hosts({**REST, "host": "n1"}, slurmrestd_tls=False)["n1"]
-    (objection,) = rest.objections(found)
+    (objection,) = rest.SERVER_ROLE.objections(found)
     assert objection.startswith("slurm_rest.host: found n1, allowed: a controller or a login host")
-    assert rest.objections(hosts({**REST, "host": "head"}, slurmrestd_tls=False)["head"]) == []
+    assert rest.SERVER_ROLE.objections(hosts({**REST, "host": "head"}, slurmrestd_tls=False)["head"]) == []
 
 
 def test_the_certificate_is_there_unless_tls_is_off(tmp_path: Path) -> None:
-    assert [text.partition(",")[0] for text in rest.objections(hosts(REST)["login"])] == [
+    assert [text.partition(",")[0] for text in rest.SERVER_ROLE.objections(hosts(REST)["login"])] == [
         "slurmrestd_certificate: found /tls.crt",
         "slurmrestd_key: found /tls.key",
     ]
     for off in (False, "false", "no"):
-        assert rest.objections(hosts(REST, slurmrestd_tls=off)["login"]) == []
+        assert rest.SERVER_ROLE.objections(hosts(REST, slurmrestd_tls=off)["login"]) == []
     write_pair(tmp_path)
     (tmp_path / "tls.key").chmod(0o640)
     paths: dict[str, Any] = {"slurmrestd_certificate": f"{tmp_path}/tls.crt", "slurmrestd_key": f"{tmp_path}/tls.key"}
-    (objection,) = rest.objections(hosts(REST, **paths)["login"])
+    (objection,) = rest.SERVER_ROLE.objections(hosts(REST, **paths)["login"])
     assert objection == f"slurmrestd_key: found {tmp_path}/tls.key with mode 640, allowed: 600 or 400"
 
 
@@ -179,13 +180,13 @@ def test_packages_of_each_host() -> None:
 
 def test_what_this_run_installs_is_noted() -> None:
     def noted(host: PlainHost) -> list[str]:
-        return [file["path"].rpartition("/")[2] for file in rest.package_records(host)]
+        return [file["path"].rpartition("/")[2] for file in all_servers.package_records(host)]
 
-    assert noted(hosts(REST)["login"]) == ["slurmrestd", PLUGIN, JWT]
+    assert noted(hosts(REST)["login"]) == ["slurmrestd", PLUGIN, JWT, "nginx"]
     assert noted(hosts(REST)["head"]) == [PLUGIN]
     assert noted(hosts(REST)["head"].say(packages={PLUGIN: "1"})) == []
     assert noted(hosts(None)["head"]) == []
-    assert noted(hosts(REST, slurm_packages={"repository": "x"})["login"]) == ["slurm-smd-slurmrestd", JWT]
+    assert noted(hosts(REST, slurm_packages={"repository": "x"})["login"]) == [*("slurm-smd-slurmrestd", JWT, "nginx")]
 
 
 def test_check_mode_has_nothing_to_compare_without_the_packages() -> None:
@@ -305,7 +306,7 @@ def test_what_the_page_and_the_metrics_need_stays() -> None:
     assert PLUGIN in exporters.packages(measured)
     assert PLUGIN not in rest.removal(measured).packages
     noted = {f"{INSTALLED}/{name}": "0" * 64 for name in (PLUGIN, JWT)}
-    assert not prometheus.loses_something(hosts(REST)["login"].say(files=noted))
+    assert not prometheus.SERVER_ROLE.lost(hosts(REST)["login"].say(files=noted))
 
 
 def test_daemons_of_the_host_are_measured() -> None:
