@@ -13,6 +13,7 @@ from ...formats.package_names import INSTALLED
 from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.packages import MANAGED
 from ..known.run_host import RunHost
+from ..known.shipped_files import HostFile
 from . import nginx, prometheus, registry, report_server, rest
 from .server import NOTHING, ServerRole
 
@@ -80,9 +81,10 @@ def asked_files() -> list[str]:
     return [*(path for server in SERVERS.values() for path in server.asked_files), nginx.RECORD]
 
 
-def package_records(host: RunHost) -> list[dict[str, str]]:
+def package_records(host: RunHost) -> list[HostFile]:
     """A file for each package that this run installs for a server alone, so that its removal removes the package."""
-    known, found = [*host.facts["packages"]], []
+    known = [*host.facts["packages"]]
+    found: list[HostFile] = []
     for role, server in SERVERS.items():
         wanted = server.packages(host)
         new = [name for name in server.brought(host) if name in wanted and name not in known]
