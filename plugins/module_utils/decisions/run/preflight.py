@@ -196,8 +196,8 @@ def _objections(host: RunHost) -> Iterator[str]:
 
 def server_objections(host: RunHost) -> list[str]:
     """Why a host cannot have the servers that it is to have, by the files of the control host that these need."""
-    served = [server for role, server in all_servers.SERVERS.items() if host.within(ROLES[role])]
-    return [text for server in served for text in server.objections(host)]
+    served = [role for role in all_servers.SERVERS if host.within(all_servers.KEYS[role].group)]
+    return [text for role in served for text in all_servers.objections(host, role)]
 
 
 def policy_values(host: RunHost) -> dict[str, Any]:

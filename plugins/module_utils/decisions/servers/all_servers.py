@@ -23,7 +23,8 @@ SERVERS: Mapping[str, ServerRole] = {
 }
 """By role. A package that several of them need is noted for the first one."""
 
-KEYS = {role: key.name for key in keys.SERVERS for role in key.roles}
+KEYS = {role: key for key in keys.SERVERS for role in key.roles}
+"""The key of each role."""
 
 
 def objections(host: RunHost, server: str) -> list[str]:
@@ -88,7 +89,7 @@ def package_records(host: RunHost) -> list[HostFile]:
     for role, server in SERVERS.items():
         wanted = server.packages(host)
         new = [name for name in server.brought(host) if name in wanted and name not in known]
-        text = f"{MANAGED} Removed with the key {KEYS[role]}.\n"
+        text = f"{MANAGED} Removed with the key {KEYS[role].name}.\n"
         found += [{"path": f"{INSTALLED}/{name}", "content": text} for name in new]
         known += wanted
     return [*found, *nginx.package_records(host)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import (
     all_servers,
     nginx,
@@ -30,6 +31,15 @@ def test_the_tasks_of_a_role_name_it(role: str) -> None:
     for name in ("main", "run"):
         (task,) = yaml.safe_load((ROLES / f"{role}/tasks/{name}.yml").read_text())
         assert task["vars"] == {"server": role}
+
+
+def test_a_host_is_asked_for_the_files_of_its_own_servers_alone() -> None:
+    host = login(slurm_rest=REST).set(slurmrestd_tls=True, registry_tls=True)
+    assert preflight.server_objections(host) == []
+    found = preflight.server_objections(host.set(group_names=[*host["group_names"], "slurm_rest"]))
+    assert [text.partition(":")[0] for text in found] == ["slurmrestd_certificate", "slurmrestd_key"]
+    found = preflight.server_objections(host.set(group_names=["slurm_cluster", "slurm_registry"]))
+    assert [text.partition(":")[0] for text in found] == ["registry_certificate", "registry_key"]
 
 
 def test_services_start_in_their_order() -> None:
