@@ -222,7 +222,7 @@ def colour_of(panel: Mapping[str, Any], number: str, value: float) -> str:
 def stat(panel: Mapping[str, Any], source: Prometheus, box: Box) -> Iterator[str]:
     """Numbers next to each other, with their names below."""
     defaults = panel["fieldConfig"]["defaults"]
-    texts = defaults["mappings"][0]["options"] if defaults["mappings"] else {}
+    texts = defaults["mappings"][0]["options"] if "mappings" in defaults else {}
     tiles = []
     for target in panel["targets"]:
         for labels, value in source.now(target["expr"]):
@@ -319,7 +319,7 @@ def pieces(points: Sequence[Point], longest: float) -> Iterator[list[Point]]:
 def graph(panel: Mapping[str, Any], source: Prometheus, box: Box) -> Iterator[str]:
     """Lines with axes and a legend."""
     defaults = panel["fieldConfig"]["defaults"]
-    adding = defaults["custom"]["stacking"]["mode"] == "normal"
+    adding = "stacking" in defaults["custom"]
     series = gathered(panel, source)
     if not series:
         yield from nothing(panel, box)
