@@ -35,7 +35,7 @@ all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecu
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
   molecule-metrics@90 'molecule-rest molecule-rest-26.05' \
   'molecule-rotation molecule-rotation-26.05' molecule-gpu-use molecule-notebook molecule-first \
-  molecule-image device dashboard-types site \
+  molecule-image device site \
   'sanity sanity-rest sanity-hosts' core-2.20 galaxy \
   $(filter-out molecule-default sanity,$(test-lanes))
 
@@ -149,16 +149,6 @@ doc-lint: $(ready) ## check the changelog, the documentation of plugins and role
 # guide needs few runs, which take a quarter longer with a Python of pyenv.
 molecule-guide: export PATH := $(CURDIR)/$(newest)/bin:$(PATH)
 
-# The dashboards are checked as TypeScript: in JSON that it imports, a text has no value, but the type string.
-dashboard-types := .cache/dashboard-types
-dashboard-types: ## check the dashboards with the types of Grafana's schema; needs npm
-	@mkdir -p $(dashboard-types) && cp tests/tools/dashboard_types/* $(dashboard-types)
-	cd $(dashboard-types) && npm ci --prefer-offline --no-audit --no-fund
-	for file in roles/slurm_metrics/files/dashboards/*.json; do \
-	  { echo 'import type { Board } from "./board"; export const board: Board ='; cat "$$file"; } \
-	    > $(dashboard-types)/"$$(basename "$$file" .json).ts"; done
-	$(dashboard-types)/node_modules/.bin/tsc --project $(dashboard-types)
-
 molecule-%: $(ready) ## run one scenario of the folder molecule: molecule-default, molecule-single, ...
 	molecule test -s $*
 
@@ -248,4 +238,4 @@ page-pictures: $(ready) ## draw docs/report-*.png again: the page of clusters th
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device dashboard-types site release upgrade-notes docs benchmark demo picture dashboard-pictures page-pictures demo-clean
+.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device site release upgrade-notes docs benchmark demo picture dashboard-pictures page-pictures demo-clean

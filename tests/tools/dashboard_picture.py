@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,10 +117,7 @@ def rounded(value: float) -> str:
 
 def scaled(value: float, units: Sequence[tuple[float, str]]) -> str:
     """A number in the largest of these units that it reaches."""
-    for size, unit in units:
-        if abs(value) >= size:
-            return f"{rounded(value / size)}{unit}"
-    size, unit = units[-1]
+    size, unit = next((pair for pair in units if abs(value) >= pair[0]), units[-1])
     return f"{rounded(value / size)}{unit}" if value else "0"
 
 
@@ -190,11 +188,7 @@ def rectangle(box: Box, kind: str, radius: int = 0) -> str:
 def nothing(panel: Mapping[str, Any], box: Box) -> Iterator[str]:
     """What a panel without series shows."""
     content = panel["fieldConfig"]["defaults"].get("noValue", "No data")
-    words = content.split()
-    lines = [""]
-    for word in words:
-        wider = f"{lines[-1]} {word}".strip()
-        lines[-1:] = [wider] if width_of(wider, NORMAL) <= box.width else [lines[-1], word]
+    lines = textwrap.wrap(content, int(box.width / (NORMAL * WIDE)))
     top = box.y + box.height / 2 - 9 * (len(lines) - 1) + 4
     for number, line in enumerate(lines):
         yield text(box.x + box.width / 2, top + 18 * number, line, NORMAL, "muted", CENTRED)
@@ -222,7 +216,7 @@ def colour_of(panel: Mapping[str, Any], number: str, value: float) -> str:
 def stat(panel: Mapping[str, Any], source: Prometheus, box: Box) -> Iterator[str]:
     """Numbers next to each other, with their names below."""
     defaults = panel["fieldConfig"]["defaults"]
-    texts = defaults["mappings"][0]["options"] if defaults["mappings"] else {}
+    texts = defaults["mappings"][0]["options"] if "mappings" in defaults else {}
     tiles = []
     for target in panel["targets"]:
         for labels, value in source.now(target["expr"]):
@@ -319,7 +313,7 @@ def pieces(points: Sequence[Point], longest: float) -> Iterator[list[Point]]:
 def graph(panel: Mapping[str, Any], source: Prometheus, box: Box) -> Iterator[str]:
     """Lines with axes and a legend."""
     defaults = panel["fieldConfig"]["defaults"]
-    adding = defaults["custom"]["stacking"]["mode"] == "normal"
+    adding = "stacking" in defaults["custom"]
     series = gathered(panel, source)
     if not series:
         yield from nothing(panel, box)

@@ -91,9 +91,8 @@ CLUSTER = Dashboard(
                 "Unavailable are GPUs without a job on nodes that are drained, down, silent or in a maintenance.",
                 *GPUS,
                 Query(f"sum({served('slurm_node_gpus', 'node')})", "all"),
-                width=8,
             ),
-            stat("Nodes", STATES, *NODES, width=8),
+            stat("Nodes", STATES, *NODES),
             stat(
                 "Jobs",
                 "Each element of a waiting job array counts.",
@@ -106,6 +105,7 @@ CLUSTER = Dashboard(
                 Query(served("slurm_controller_serving", "controller"), "{{controller}}"),
                 texts=(("standby", "text"), ("serves", "green")),
             ),
+            widths=(8, 8, 4, 4),
         ),
         row(
             8,
@@ -526,7 +526,6 @@ GPU_USE = Dashboard(
                     steps=WRONG,
                 ),
                 Query(counted(f"{chosen('gpucluster_gpu_query_hanging')} == 1"), "nvidia-smi hangs", steps=BROKEN),
-                width=8,
             ),
         ),
         row(

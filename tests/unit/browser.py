@@ -175,30 +175,13 @@ class Browser:
             raise RuntimeError(found["exceptionDetails"])
         return found["result"].get("value")
 
-    def press(self, key: str, text: str = "") -> None:
+    def press(self, key: str) -> None:
         """Press a key."""
-        codes = {
-            "Tab": 9,
-            "Enter": 13,
-            "End": 35,
-            "Home": 36,
-            "ArrowLeft": 37,
-            "ArrowUp": 38,
-            "ArrowRight": 39,
-            "ArrowDown": 40,
-        }
-        more = {"text": text} if text else {}
-        self.call(
-            "Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=codes.get(key, 0), **more
-        )
-        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=codes.get(key, 0))
+        code = {"Tab": 9, "End": 35, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}[key]
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 
-    def picture(self, file: Path, whole: bool = False, below: int = 0, height: int = 0) -> None:
-        """Write a picture of the window or of the whole page as PNG. below, height: a part of the page, in pixels."""
-        clip = {}
-        if whole or height:
-            size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-            most = height or min(int(size["height"]), 8000)
-            clip = {"clip": {"x": 0, "y": below, "width": size["width"], "height": most, "scale": 1}}
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=bool(clip), **clip)
+    def picture(self, file: Path) -> None:
+        """Write a picture of the window as PNG."""
+        found = self.call("Page.captureScreenshot", format="png")
         file.write_bytes(base64.b64decode(found["data"]))

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The dashboards for Grafana: places, numbers, expressions and series. `make dashboard-types` checks their types."""
+"""The dashboards for Grafana: places, numbers, expressions and series. mypy checks their types."""
 
 from __future__ import annotations
 
