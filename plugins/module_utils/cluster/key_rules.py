@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rules of keys of the cluster file, besides their types: each checks a value and returns that of the variable."""
+"""The rules of keys of the cluster file that follow from no type: each checks a value, and returns the variable's."""
 
 from __future__ import annotations
 
