@@ -48,6 +48,8 @@ _OPEN = (0, 0)
 _LAST_PART = re.compile(r"(?:\[[0-9]+\]|\.[^.\[]*)$")
 """The last part of a key: `[1]` or `.MaxTime`."""
 _TYPESET = re.compile("[\u201c\u201d\u2018\u2019\u00ab\u00bb]")
+_OF_BLOCKS = re.compile(r"expected (?:key|'-' indicator)|not allowed in this context")
+"""Problems of YAML that a wrong indentation causes."""
 _NO_SPACE = re.compile(r"\s*(?:- )?\w+:\w")
 
 
@@ -126,11 +128,11 @@ def _unreadable(error: yaml.YAMLError, text: bytes) -> str:
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if not mark:
         return message(f"cannot be read as YAML: {problem or error}")
-    place, hint = mark.line + 1, _hint(text.decode().splitlines(), mark.line)
+    place, hint = mark.line + 1, _hint(str(problem), text.decode().splitlines(), mark.line)
     return message(f"line {place}: cannot be read as YAML: {problem or error}{hint}")
 
 
-def _hint(lines: Sequence[str], at: int) -> str:
+def _hint(problem: str, lines: Sequence[str], at: int) -> str:
     """What is probably wrong in a line that YAML cannot read, or in the line before it, where a mistake often is."""
     for number in (at, at - 1):
         line = lines[number] if 0 <= number < len(lines) else ""
@@ -143,7 +145,7 @@ def _hint(lines: Sequence[str], at: int) -> str:
             return f"; {name} has typographic quotes: write \" or '"
         if _NO_SPACE.match(line):
             return f"; {name} has no space after the colon"
-    return f"; is line {at} or {at + 1} indented differently from its neighbours?" if at else ""
+    return f"; is line {at} or {at + 1} indented differently from its neighbours?" if _OF_BLOCKS.search(problem) else ""
 
 
 def _check_nesting(file: str, text: bytes) -> None:
