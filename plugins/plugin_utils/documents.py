@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from math import isfinite
@@ -48,6 +48,7 @@ _OPEN = (0, 0)
 _LAST_PART = re.compile(r"(?:\[[0-9]+\]|\.[^.\[]*)$")
 """The last part of a key: `[1]` or `.MaxTime`."""
 _TYPESET = re.compile("[\u201c\u201d\u2018\u2019\u00ab\u00bb]")
+_HAS_LINE = re.compile(r".*?: line [0-9?]+: ")
 _OF_BLOCKS = re.compile(r"expected (?:key|'-' indicator)|not allowed in this context")
 """Problems of YAML that a wrong indentation causes."""
 _NO_SPACE = re.compile(r"\s*(?:- )?\w+:\w")
@@ -82,12 +83,14 @@ def read(file: str, text: bytes) -> Document:
         loader.dispose()
 
 
-def located(problems: Iterable[str], texts: Mapping[str, bytes]) -> list[str]:
+def located(problems: Sequence[str], texts: Mapping[str, bytes]) -> list[str]:
     """Problems of files (`FILE: KEY: ...`) with the line of each key, or else of the one that would have it.
 
-    texts: those of the files, by name. Only a run that ends at these problems looks for lines.
+    texts: those of the files, by name. Only a run that ends at these problems looks for lines. A file that `read` has
+    refused has them already, and could not be read here either.
     """
-    lines = {file: _key_lines(text) for file, text in texts.items()}
+    without = {problem.partition(": ")[0] for problem in problems if not _HAS_LINE.match(problem)}
+    lines = {file: _key_lines(text) for file, text in texts.items() if file in without}
     return [_located(problem, lines) for problem in problems]
 
 
@@ -100,23 +103,27 @@ def _located(problem: str, lines: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _key_lines(text: bytes) -> dict[str, int]:
-    """The line of each key of a file that YAML can read; that of the last one, where it is given twice."""
+    """The line of each key of a file; that of the last one, where it is given twice."""
     found: dict[str, int] = {}
     with suppress(yaml.YAMLError):
-        _add_lines(yaml.compose(text, Loader=SafeLoader), "", found, DEPTH)
+        _add_lines(yaml.compose(text, Loader=SafeLoader), "", found, set())
     return found
 
 
-def _add_lines(node: yaml.Node | None, key: str, found: dict[str, int], depth: int) -> None:
-    if isinstance(node, yaml.MappingNode) and depth:
+def _add_lines(node: yaml.Node | None, key: str, found: dict[str, int], seen: set[int]) -> None:
+    """Add the lines of the keys in a node, each node once: an alias is the node that it names."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             child = f"{key}.{name.value}" if key else str(name.value)
             found[child] = name.start_mark.line + 1
-            _add_lines(value, child, found, depth - 1)
-    elif isinstance(node, yaml.SequenceNode) and depth:
+            _add_lines(value, child, found, seen)
+    elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             found[f"{key}[{index}]"] = value.start_mark.line + 1
-            _add_lines(value, f"{key}[{index}]", found, depth - 1)
+            _add_lines(value, f"{key}[{index}]", found, seen)
 
 
 def _unreadable(error: yaml.YAMLError, text: bytes) -> str:

@@ -307,7 +307,10 @@ def test_nodes_that_leave_are_no_hosts_of_the_cluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ("compute[01-02]", "my.cluster.yml: line 24: partitions[1]: partition gpu would have no node without compute[01-02]"),
+        (
+            "compute[01-02]",
+            "my.cluster.yml: line 24: partitions[1]: partition gpu would have no node without compute[01-02]",
+        ),
         ("compute1", "remove_nodes: found 'compute1', unknown node, did you mean 'compute01'?"),
         ("compute[1", "remove_nodes: bad hostlist 'compute[1'"),
         ("head", "my.cluster.yml: line 8: controllers: head cannot leave the cluster"),
@@ -348,8 +351,14 @@ def test_a_script_that_cannot_run_is_an_error_of_the_file(tmp_path: Path) -> Non
     entries = [{"name": name, "file": f"{name}.sh"} for name in ("returned", "open")]
     path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), "prologs": entries}))
     errors = playbook(path).stderr
-    assert "my.cluster.yml: line 57: prologs[0].file: 'returned.sh': line 1: found '#!/bin/bash\\r', which ends with a" in errors
-    assert "my.cluster.yml: line 59: prologs[1].file: 'open.sh': line 3: bash -n: syntax error: unexpected end of file" in errors
+    assert (
+        "my.cluster.yml: line 57: prologs[0].file: 'returned.sh': line 1: found '#!/bin/bash\\r', which ends with a"
+        in errors
+    )
+    assert (
+        "my.cluster.yml: line 59: prologs[1].file: 'open.sh': line 3: bash -n: syntax error: unexpected end of file"
+        in errors
+    )
 
 
 @pytest.mark.parametrize(
