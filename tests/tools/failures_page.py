@@ -36,8 +36,6 @@ DOCTOR = "tests/integration/doctor/test_doctor.py::test_each_fault_is_named_and_
 TWO = "tests/integration/default/test_two_controllers.py"
 AWAY = "tests/integration/faults/test_database_away.py"
 LOST = "tests/integration/rotation/test_lost_controllers.py"
-TAKEOVER = "the takeover: `SlurmctldTimeout`, a third more at most"
-RETURNS = "{} at any time: it [takes control back](controllers.md)"
 HARD_STOP = "[the last seconds](recovery.md#what-a-hard-stop-of-a-controller-loses) if it was killed"
 
 
@@ -62,12 +60,17 @@ FAILURES = (
         (f"{FAULTS}[slurmctld]", "tests/integration/single/test_single.py::test_daemons_that_are_killed_start_again"),
     ),
     Failure(
-        "slurmctld of the primary, with a standby",
+        "slurmctld or the host of the primary, with a standby",
         "commands wait, then continue",
         HARD_STOP,
-        TAKEOVER,
-        RETURNS.format("start it"),
-        (f"{TWO}::test_the_primary_comes_back_with_every_change",),
+        "the takeover: `SlurmctldTimeout`, a third more at most",
+        "start or boot it at any time: it [takes control back](controllers.md). After a boot, run `site`",
+        (
+            f"{TWO}::test_the_primary_comes_back_with_every_change",
+            f"{TWO}::test_an_outage_of_the_primary",
+            f"{LOST}::test_a_primary_that_returns",
+            f"{LOST}::test_power_is_lost_while_the_switch_is_armed",
+        ),
     ),
     Failure(
         "slurmdbd",
@@ -90,20 +93,13 @@ FAILURES = (
         (f"{FAULTS}[MariaDB]", f"{FAULTS}[jobs without MariaDB]"),
     ),
     Failure(
-        "slurmd",
+        "slurmd, or munged of a node",
         "after `SlurmdTimeout`, the node is down, and its jobs are requeued or end as NODE_FAIL",
         "nothing within `SlurmdTimeout`",
         "it runs",
-        "`doctor_repair=true` starts it, or `systemctl start slurmd`",
-        (f"{FAULTS}[slurmd]",),
-    ),
-    Failure(
-        "munged of a node",
-        "as slurmd",
-        "nothing within `SlurmdTimeout`",
-        "it runs",
-        "`doctor_repair=true` starts it, or `systemctl start munge`",
+        "`doctor_repair=true` starts it, or `systemctl start slurmd` or `munge`",
         (
+            f"{FAULTS}[slurmd]",
             f"{FAULTS}[munged of a node]",
             "tests/integration/doctor/test_doctor.py::test_munged_that_has_just_stopped_is_named_at_once",
         ),
@@ -123,18 +119,6 @@ FAILURES = (
         "it boots, or is [restored](recovery.md#restore)",
         "boot it; if the disk is lost, run `restore`, never `site`",
         ("tests/integration/recovery/test_recovery.py::test_a_lost_controller",),
-    ),
-    Failure(
-        "host of the primary, with a standby",
-        "commands wait, then continue",
-        "the last seconds",
-        TAKEOVER,
-        f"{RETURNS.format('boot it')}. Then run `site`",
-        (
-            f"{TWO}::test_an_outage_of_the_primary",
-            f"{LOST}::test_a_primary_that_returns",
-            f"{LOST}::test_power_is_lost_while_the_switch_is_armed",
-        ),
     ),
     Failure(
         "host of the database",
@@ -240,7 +224,7 @@ FAILURES = (
     ),
     Failure(
         "clock of a host",
-        "as munged of this host, from 5 minutes on",
+        "as munged, from 5 minutes on",
         "nothing within `SlurmdTimeout`",
         "it is right",
         "correct it and its synchronization",
