@@ -17,6 +17,7 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import keys
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import shared
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import known_variables
 from standing_hosts import honest
 from switches import as_given
 
@@ -119,6 +120,11 @@ class PlainHost(RunHost):
         """The options in the argument spec of a role, by name."""
         specs = yaml.safe_load((ROLES / role / "meta/argument_specs.yml").read_text())
         return dict(specs["argument_specs"]["main"]["options"])
+
+    @property
+    def known_variables(self) -> frozenset[str]:
+        """The names of the options of all roles."""
+        return known_variables()
 
     @property
     def playbooks(self) -> list[str]:

@@ -73,6 +73,11 @@ class RunHost(Mapping[str, Any]):
 
     @property
     @abstractmethod
+    def known_variables(self) -> frozenset[str]:
+        """The names of the variables of this collection: the options in the argument specs of all roles."""
+
+    @property
+    @abstractmethod
     def playbooks(self) -> list[str]:
         """The playbooks on the command line."""
 
