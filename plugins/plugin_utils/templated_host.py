@@ -19,13 +19,14 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.common.yaml import SafeLoader
 from ansible.plugins.loader import become_loader, connection_loader
 from ansible.template import trust_as_template
+from ansible.utils.vars import load_extra_vars
 
 from ..module_utils.cluster import removal
 from ..module_utils.cluster.schema import plain
 from ..module_utils.decisions.known import registered
 from ..module_utils.decisions.known.run_host import ANSWER, RunHost
 from ..module_utils.decisions.run import shared
-from . import command_output
+from . import command_output, inventory_sources
 
 ROLES = Path(__file__).parents[2] / "roles"
 
@@ -218,9 +219,19 @@ class TemplatedHost(RunHost):
         return known_variables()
 
     @property
+    def given_variables(self) -> frozenset[str]:
+        """The names of the variables on the command line (-e)."""
+        return frozenset(load_extra_vars(self._loader))
+
+    @property
     def playbooks(self) -> list[str]:
         """The playbooks on the command line."""
         return [str(playbook) for playbook in context.CLIARGS.get("args") or ()]
+
+    @property
+    def no_inventory(self) -> str:
+        """Why the inventories on the command line have no cluster."""
+        return inventory_sources.explain(map(str, context.CLIARGS.get("inventory") or ()))
 
 
 def trusted(value: Any) -> Any:

@@ -63,6 +63,7 @@ class PlainHost(RunHost):
         self.asked: list[list[str]] = []
         self.writes = False
         self.called = ["gpucluster.slurm.site"]
+        self.given: frozenset[str] = frozenset()
         self.hosts: dict[str, PlainHost] = {self.name: self}
 
     def __getitem__(self, name: str) -> Any:
@@ -127,9 +128,19 @@ class PlainHost(RunHost):
         return known_variables()
 
     @property
+    def given_variables(self) -> frozenset[str]:
+        """As the test has set them."""
+        return self.given
+
+    @property
     def playbooks(self) -> list[str]:
         """The playbooks on the command line."""
         return self.called
+
+    @property
+    def no_inventory(self) -> str:
+        """As a run without -i has it."""
+        return "no inventory is given"
 
     def set(self, **variables: Any) -> PlainHost:
         """Set variables of this host; return it."""

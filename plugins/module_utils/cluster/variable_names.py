@@ -73,31 +73,40 @@ def replaced_variables(facts: Iterable[object]) -> list[str]:
     return sorted(name for name in texts if is_variable(name) or _CONNECTION.fullmatch(name))
 
 
-def name_errors(variables: Mapping[str, Iterable[str]], known: Collection[str]) -> list[str]:
+def name_errors(
+    variables: Mapping[str, Iterable[str]], known: Collection[str], given: Collection[str] = ()
+) -> list[str]:
     """The errors in the names of variables, of which Ansible uses none, and says nothing.
 
     Args:
         variables: the names of the variables of each host.
         known: the variables of this collection.
+        given: those of the command line, which are for a playbook of this collection.
     """
     errors: dict[str, list[str]] = {}
     problems: dict[str, str] = {}
     for host, names in variables.items():
         for name in names:
             if name not in problems:
-                problems[name] = "" if name in known else _name_problem(name, known)
+                problems[name] = "" if name in known else _name_problem(name, known, name in given)
             if problems[name]:
                 errors.setdefault(problems[name], []).append(host)
     return [text if len(hosts) == len(variables) else f"{fold(hosts)}: {text}" for text, hosts in errors.items()]
 
 
-def _name_problem(name: str, known: Collection[str]) -> str:
+def _name_problem(name: str, known: Collection[str], is_given: bool) -> str:
     if name.startswith(("_", "ansible_")):
         return ""
     if name in parameters.SLURM_CONF:
         return f"{name}: is a parameter of slurm.conf, no variable: set it in slurm_conf of the cluster file"
     meant = misspelt(name, known)
-    return f"{shown(name)[1:-1]}: unknown variable, did you mean {meant!r}?" if meant else ""
+    if meant or not is_given:
+        return f"{shown(name)[1:-1]}: unknown variable, did you mean {meant!r}?" if meant else ""
+    if longer := sorted(other for other in known if other.endswith(f"_{name}")):
+        return f"{name}: unknown variable, did you mean {' or '.join(longer)}?"
+    role = next((role for role in ROLES if name.startswith(f"{role}_")), "")
+    own = sorted(other for other in known if role and other.startswith(f"{role}_"))
+    return f"{name}: unknown variable, allowed: {', '.join(own) or 'none'}" if role else ""
 
 
 def file_errors(directory: str, groups: Collection[str], hosts: Collection[str]) -> list[str]:

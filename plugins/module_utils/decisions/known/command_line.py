@@ -48,7 +48,7 @@ def option_errors(host: RunHost) -> Iterator[str]:
 
 def errors(host: RunHost, playbook: str) -> list[str]:
     """The errors in the options of a playbook that has no other check, also where a playbook of the site runs it."""
-    names = name_errors({host.name: host}, host.known_variables)
+    names = name_errors({host.name: host}, host.known_variables, host.given_variables)
     return [*dict.fromkeys(filter(None, [*option_errors(host), limit_error(host, playbook), *names]))]
 
 

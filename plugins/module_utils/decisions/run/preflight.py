@@ -94,6 +94,11 @@ OLDEST_ANSIBLE = (2, 19)
 # -- the variables ---------------------------------------------------------------------------------------------------
 
 
+def no_cluster(host: RunHost) -> str:
+    """Why a run has no cluster."""
+    return f"There is no cluster (group slurm_cluster): {host.no_inventory}"
+
+
 def variable_errors(host: RunHost) -> list[str]:
     """The errors in the variables of all hosts.
 
@@ -111,7 +116,7 @@ def unknown_names(host: RunHost, hosts: Mapping[str, RunHost]) -> list[str]:
     """The errors in names of variables, and of files of variables."""
     known = host.known_variables | {name.old for name in deprecated_names.OLD_NAMES}
     files = file_errors(str(host["slurm_cluster_dir"]), {*host["groups"]}, {*host["groups"]["all"]})
-    return [*name_errors(hosts, known), *files]
+    return [*name_errors(hosts, known, host.given_variables), *files]
 
 
 def old_names(host: RunHost) -> tuple[list[str], list[str]]:

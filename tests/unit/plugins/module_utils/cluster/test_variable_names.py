@@ -47,6 +47,19 @@ def test_a_parameter_of_slurm_is_no_variable() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("doctor_node", "unknown variable, allowed: doctor_repair, doctor_report, doctor_updates"),
+        ("cluster_name", "unknown variable, did you mean new_cluster_name or slurm_cluster_name?"),
+    ],
+)
+def test_an_option_on_the_command_line_that_no_playbook_has(name: str, message: str) -> None:
+    """In group_vars it can be a variable of the site."""
+    assert name_errors({"head": [name]}, known_variables(), {name}) == [f"{name}: {message}"]
+    assert name_errors({"head": [name]}, known_variables()) == []
+
+
 def test_files_of_variables_that_ansible_does_not_read(tmp_path: Path) -> None:
     for file in ("compute.yml", "slurm_clutser.yml", "all.yml", "rack_1/x.yml", "storage.yml", ".hidden.yml"):
         (tmp_path / "group_vars" / file).parent.mkdir(parents=True, exist_ok=True)
