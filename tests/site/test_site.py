@@ -179,7 +179,7 @@ def test_the_search_finds_messages_without_a_server(window: Browser) -> None:
 
 def room(page: str) -> int:
     """The place of a page among the results: recipes, pages of administrators and users, all others."""
-    rooms = ("docs/recipes/", ("docs/admin/", "docs/user/", "README.html"))
+    rooms = (("docs/recipes/",), ("docs/admin/", "docs/user/", "README.html"))
     return next((place for place, start in enumerate(rooms) if page.startswith(start)), len(rooms))
 
 
