@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..configuration.conf_file import unreadable
-from ..configuration.parameters import SITE_FILES
+from ..configuration.conf_file import lines, unreadable
+from ..configuration.parameters import FILES, SITE_FILES
 from ..configuration.spank import plugstack_lines
 from ..formats.characters import one_line
 from ..formats.directory_purposes import OF_SLURM, directory_error
 from ..formats.file_values import logrotate_path
 from ..language.formatting import shown
+from ..language.hostlist import expand
 from . import job_scripts, schema
 from .programs import sent_scripts
 from .schema import Checker, PlugstackEntry, Settings, unknown
@@ -96,7 +97,20 @@ def check_files(checker: Checker, found: dict[str, str], slurm_conf: Mapping[str
         elif "\0" in text:
             line = text.count("\n", 0, text.index("\0")) + 1
             checker.problem(key, f"line {line}: found a NUL, where Slurm ends the text, allowed: a text without it")
+        elif name == "topology.conf":
+            _check_hostlists(checker, key, text)
     return found
+
+
+def _check_hostlists(checker: Checker, key: str, text: str) -> None:
+    """The hostlists of topology.conf: with a wrong one, slurmctld does not start."""
+    try:
+        for name, value in (pair for pairs in lines("topology.conf", text) for pair in pairs):
+            parameter = FILES["topology.conf"].get(name.lower())
+            if parameter and parameter.value == "hosts":
+                expand(value)
+    except ValueError as error:
+        checker.problem(key, str(error).removeprefix("topology.conf: "))
 
 
 def check_plugstack(checker: Checker, found: list[Any]) -> list[PlugstackEntry]:

@@ -39,6 +39,7 @@ LIMITS = {"u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1}
 """The highest numbers of the kinds of whole numbers, `s_p_handle_uint16` and the like in `src/common/parse_value.c`."""
 
 _UNLIMITED = ("unlimited", "infinite")
+_NEVER = ("infinite", "none", "-1")
 _WHOLE = re.compile(r"\s*\+?(?P<digits>0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*|)(?P<kibi>k?)", re.I | re.A)  # strtoul(3)
 _TIME = re.compile(r"\d+-\d*(:\d*){0,2}|\d*(:\d*){0,2}", re.A)  # `_is_valid_timespec` in `src/common/parse_time.c`
 # `slurmdb_parse_purge`
@@ -250,6 +251,9 @@ _CHECKS: Mapping[str, Check] = {
     "float": lambda value, _rest, _release: _unless(_is_float(value), "a number, or UNLIMITED"),
     "minutes": lambda value, rest, _release: _time(value, finite=bool(rest)),
     "seconds": lambda value, rest, _release: _time(value, finite=bool(rest)),
+    "idle": lambda value, _rest, _release: _unless(  # `_parse_suspend_time` takes any other text for 0
+        value.lower() in _NEVER or value.isdecimal(), "a number of seconds, or INFINITE"
+    ),
     "ports": lambda value, rest, _release: _ports(value, rest),
     "purge": lambda value, _rest, _release: _unless(
         bool(_AGE.fullmatch(value)), "a number and hours, days or months, such as 12months"

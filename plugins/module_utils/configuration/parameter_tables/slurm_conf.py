@@ -245,7 +245,7 @@ SuspendExcParts                 text                   reconfigure
 SuspendExcStates                text                   reconfigure  23.02+
 SuspendProgram                  path                   reconfigure
 SuspendRate                     u16 nodes/min          reconfigure
-SuspendTime                     text                   reconfigure
+SuspendTime                     idle                   reconfigure
 SuspendTimeout                  u16 s                  reconfigure
 SwitchParameters                text                   reconfigure
 SwitchType                      plugin switch          cluster
@@ -296,7 +296,7 @@ RestrictedCoresPerGPU  u16            daemons      24.05+
 Sockets                u16            nodes
 SocketsPerBoard        u16            nodes
 State                  one NodeState  daemons
-SuspendTime            text           reconfigure  26.05+
+SuspendTime            idle           reconfigure  26.05+
 ThreadsPerCore         u16            nodes
 TmpDisk                u32 MiB        daemons
 Topology               text           reconfigure  25.05+
@@ -350,7 +350,7 @@ RootOnly              bool                        reconfigure
 SelectTypeParameters  one PartitionSelect         reconfigure
 Shared                one OverSubscribe           reconfigure  use OverSubscribe
 State                 one PartitionState          reconfigure
-SuspendTime           text                        reconfigure
+SuspendTime           idle                        reconfigure
 SuspendTimeout        u16 s                       reconfigure
 Topology              text                        reconfigure  25.05+
 TRESBillingWeights    text                        reconfigure

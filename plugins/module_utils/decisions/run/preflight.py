@@ -171,8 +171,7 @@ def objections(host: RunHost) -> list[str]:
     """Why a cluster with these variables cannot run, each with the way out; the variables have been checked before."""
     # What slurm.conf tracks is known once its lines are right. A command for secrets may ask a person for a PIN.
     return (
-        list(_objections(host))
-        or line_errors(host)
+        [*_objections(host), *line_errors(host)]
         or untracked_limit_errors(host, policy_values(host))
         or list(secret_checks.command_errors(host))
     )

@@ -913,6 +913,20 @@ def test_what_the_plugin_makes_of_a_right_file_is_right() -> None:
     assert model_errors(cluster.variables, [*cluster.addresses]) == []
 
 
+def test_what_slurm_would_refuse_or_misread_is_refused_with_the_other_errors() -> None:
+    """It takes a SuspendTime that is no number for 0, and slurmctld does not start with a wrong topology.conf."""
+    topology = "# comment\nSwitchName=s1 Nodes=h[041-08]\n"
+    with pytest.raises(ModelError) as error:
+        load_text(changed(slurm_conf={"SuspendTime": "soon"}, slurm_files={"topology.conf": topology}, login="x["))
+    assert {problem.removeprefix("my.cluster.yml: ").partition(":")[0] for problem in error.value.problems} == {
+        "login",
+        "slurm_conf.SuspendTime",
+        "slurm_files.topology.conf",
+    }
+    for value in (600, "INFINITE", "-1"):
+        load_text(changed(slurm_conf={"SuspendTime": value}))
+
+
 def test_what_a_program_or_another_file_has_is_no_key() -> None:
     with pytest.raises(ModelError) as error:
         load_text(changed(topology={}, gpus=2, qos=[], slurmdbd_conf={}, slurm_conff={}))
