@@ -917,9 +917,9 @@ def test_what_slurm_would_refuse_or_misread_is_refused_with_the_other_errors() -
     """It takes a SuspendTime that is no number for 0, and slurmctld does not start with a wrong topology.conf."""
     topology = "# comment\nSwitchName=s1 Nodes=h[041-08]\n"
     with pytest.raises(ModelError) as error:
-        load_text(changed(slurm_conf={"SuspendTime": "soon"}, slurm_files={"topology.conf": topology}, login="x["))
+        load_text(changed(slurm_conf={"SuspendTime": "soon"}, slurm_files={"topology.conf": topology}, database="x["))
     assert {problem.removeprefix("my.cluster.yml: ").partition(":")[0] for problem in error.value.problems} == {
-        "login",
+        "database",
         "slurm_conf.SuspendTime",
         "slurm_files.topology.conf",
     }
