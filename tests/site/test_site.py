@@ -163,7 +163,6 @@ def test_the_search_finds_messages_without_a_server(window: Browser) -> None:
     [
         *(
             "index",
-            "start",
             "administrators",
             "troubleshooting",
             "README",
