@@ -88,7 +88,7 @@ keyed_groups:
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ansible.errors import AnsibleParserError, ExitCode
 from ansible.inventory.data import InventoryData
@@ -103,10 +103,10 @@ from ..module_utils.cluster.model import SLURM_GROUPS, DeclaredCluster, Document
 from ..module_utils.cluster.named_files import file_error
 from ..module_utils.cluster.people_key import Table, files, is_table, read_table
 from ..module_utils.cluster.removal import OPTION, describe_empty, edits, find_emptied
-from ..module_utils.language.formatting import message, shown
+from ..module_utils.language.formatting import limited, message, shown
 from ..module_utils.language.hostlist import expand
 from ..plugin_utils.cluster_file import edited
-from ..plugin_utils.documents import read
+from ..plugin_utils.documents import located, read
 
 GROWING = frozenset(key.variable.name for key in KEYS if key.variable and key.variable.grows)
 """Variables that grow with the cluster. Written out for each host, as `ansible-inventory --list` does with all that a
@@ -147,12 +147,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 if partitions := find_emptied(whole, cluster):
                     raise ModelError([f"{document.file}: {describe_empty(name, leaving)}" for name in partitions])
         except ModelError as error:
-            # Ansible shows the message of an exception several times, so the problems are shown here, once.
-            self.display.error(f"The cluster file is not valid:\n{error}", wrap_text=False)
-            if PLUGIN in loader.get_text_file_contents(path):
-                # After any Exception, Ansible asks its other plugins, and shows why each of them cannot read the file.
-                raise SystemExit(ExitCode.PARSER_ERROR) from None
-            raise AnsibleParserError(f"{path}: {len(error.problems)} problem(s), named above") from None
+            self._refuse(path, error.problems)
         self._populate(cluster, path)
         if leaving is not None:
             self._set_aside(leaving, whole, path)
@@ -165,6 +160,17 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             options = loader.load_from_file(path, cache="none", trusted_as_template=True)
             self.set_options(direct={key: value for key, value in options.items() if key not in people})
             self._construct(cluster)
+
+    def _refuse(self, path: str, problems: list[str]) -> NoReturn:
+        """Show what is wrong, once: Ansible would show the message of an exception several times."""
+        files = {name: Path(path).parent / name for name in {problem.partition(": ")[0] for problem in problems}}
+        texts = {name: file.read_bytes() for name, file in files.items() if file.is_file()}
+        lines = "\n".join(limited(located(problems, texts)))
+        self.display.error(f"The cluster file is not valid:\n{lines}", wrap_text=False)
+        if PLUGIN in self.loader.get_text_file_contents(path):
+            # After any Exception, Ansible asks its other plugins, and shows why each of them cannot read the file.
+            raise SystemExit(ExitCode.PARSER_ERROR)
+        raise AnsibleParserError(f"{path}: {len(problems)} problem(s), named above")
 
     def _with_new_names(self, document: Document) -> Document:
         """The cluster file with the new names of keys, after a warning about each old one."""

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from math import isfinite
 from typing import Any
@@ -42,6 +45,14 @@ _BOOLEANS = ("true", "false", "yes", "no")
 
 _OPEN = (0, 0)
 
+_LAST_PART = re.compile(r"(?:\[[0-9]+\]|\.[^.\[]*)$")
+"""The last part of a key: `[1]` or `.MaxTime`."""
+_TYPESET = re.compile("[\u201c\u201d\u2018\u2019\u00ab\u00bb]")
+_HAS_LINE = re.compile(r".*?: line [0-9?]+: ")
+_OF_BLOCKS = re.compile(r"expected (?:key|'-' indicator)|not allowed in this context")
+"""Problems of YAML that a wrong indentation causes."""
+_NO_SPACE = re.compile(r"\s*(?:- )?\w+:\w")
+
 
 def read(file: str, text: bytes) -> Document:
     """Read the text of a file. Mistakes that YAML accepts without a message are problems here.
@@ -72,6 +83,49 @@ def read(file: str, text: bytes) -> Document:
         loader.dispose()
 
 
+def located(problems: Sequence[str], texts: Mapping[str, bytes]) -> list[str]:
+    """Problems of files (`FILE: KEY: ...`) with the line of each key, or else of the one that would have it.
+
+    texts: those of the files, by name. Only a run that ends at these problems looks for lines. A file that `read` has
+    refused has them already, and could not be read here either.
+    """
+    without = {problem.partition(": ")[0] for problem in problems if not _HAS_LINE.match(problem)}
+    lines = {file: _key_lines(text) for file, text in texts.items() if file in without}
+    return [_located(problem, lines) for problem in problems]
+
+
+def _located(problem: str, lines: Mapping[str, Mapping[str, int]]) -> str:
+    file, _colon, rest = problem.partition(": ")
+    key = rest.partition(": ")[0]
+    while key and key not in lines.get(file, {}):
+        key = _LAST_PART.sub("", key) if _LAST_PART.search(key) else ""
+    return f"{file}: line {lines[file][key]}: {rest}" if key else problem
+
+
+def _key_lines(text: bytes) -> dict[str, int]:
+    """The line of each key of a file; that of the last one, where it is given twice."""
+    found: dict[str, int] = {}
+    with suppress(yaml.YAMLError):
+        _add_lines(yaml.compose(text, Loader=SafeLoader), "", found, set())
+    return found
+
+
+def _add_lines(node: yaml.Node | None, key: str, found: dict[str, int], seen: set[int]) -> None:
+    """Add the lines of the keys in a node, each node once: an alias is the node that it names."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            child = f"{key}.{name.value}" if key else str(name.value)
+            found[child] = name.start_mark.line + 1
+            _add_lines(value, child, found, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            found[f"{key}[{index}]"] = value.start_mark.line + 1
+            _add_lines(value, f"{key}[{index}]", found, seen)
+
+
 def _unreadable(error: yaml.YAMLError, text: bytes) -> str:
     """The message for a text that is no YAML, without the file."""
     if isinstance(error, yaml.reader.ReaderError):
@@ -79,7 +133,26 @@ def _unreadable(error: yaml.YAMLError, text: bytes) -> str:
         character = error.character if isinstance(error.character, int) else ord(error.character)
         return f"line {line}: cannot be read as YAML: found the character #x{character:02x}: {error.reason}"
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    return message(f"line {mark.line + 1 if mark else '?'}: cannot be read as YAML: {problem or error}")
+    if not mark:
+        return message(f"cannot be read as YAML: {problem or error}")
+    place, hint = mark.line + 1, _hint(str(problem), text.decode().splitlines(), mark.line)
+    return message(f"line {place}: cannot be read as YAML: {problem or error}{hint}")
+
+
+def _hint(problem: str, lines: Sequence[str], at: int) -> str:
+    """What is probably wrong in a line that YAML cannot read, or in the line before it, where a mistake often is."""
+    for number in (at, at - 1):
+        line = lines[number] if 0 <= number < len(lines) else ""
+        name = "this line" if number == at else f"line {number + 1}"
+        if "\t" in line[: len(line) - len(line.lstrip())] or line.lstrip(" ").startswith("\t"):
+            return f"; {name} is indented with a tab: write spaces"
+        if "\t" in line:
+            return f"; {name} has a tab: write a space"
+        if _TYPESET.search(line):
+            return f"; {name} has typographic quotes: write \" or '"
+        if _NO_SPACE.match(line):
+            return f"; {name} has no space after the colon"
+    return f"; is line {at} or {at + 1} indented differently from its neighbours?" if _OF_BLOCKS.search(problem) else ""
 
 
 def _check_nesting(file: str, text: bytes) -> None:

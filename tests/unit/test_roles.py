@@ -135,3 +135,13 @@ def test_a_check_shows_a_service_also_where_another_package_is_missing(
 
     assert not is_left_out([own.get(name, name) for name in there])
     assert is_left_out(["logrotate"])
+
+
+@pytest.mark.parametrize(
+    "role",
+    [path.parts[-3] for path in ROOT.glob("roles/*/tasks/main.yml") if "slurm/tasks/install.yml" in path.read_text()],
+)
+def test_a_role_that_installs_packages_has_some(role: str) -> None:
+    """Its tasks pass no name: they ask Ansible's `role_name`."""
+    host = cluster(slurm_access={"who": "job"}, slurm_firewall=True)["n1"]
+    assert host_packages.installed_packages(host, role)

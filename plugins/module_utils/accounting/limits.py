@@ -376,6 +376,13 @@ _FOUND = {
 _ONLY_SACCTMGR = ("defaultwckey", "flags", "newname", "rawusage")
 """Terms of sacctmgr(1) in small letters that no policy has."""
 
+_ELSEWHERE = {
+    "gpu_hours": "GPU hours are GrpTRESMins: {gres/gpu: MINUTES}, 60 for each hour",
+    "gpus": "a number of GPUs is GrpTRES: {gres/gpu: NUMBER}",
+    "limits": "limits stand in the entry itself, such as GrpTRES: {gres/gpu: 4}",
+}
+"""How to write what policies of other programs have, by its name in small letters."""
+
 
 def find(kinds: Iterable[str], key: str, others: Iterable[str] = ()) -> tuple[str, Limit]:
     """The limit that a key is of, without case, and the kind of entity that has it.
@@ -391,5 +398,7 @@ def find(kinds: Iterable[str], key: str, others: Iterable[str] = ()) -> tuple[st
             return kind, _FOUND[kind][key.lower()]
     if key.lower() in _ONLY_SACCTMGR:
         raise ValueError(f"{short(key)}: a policy cannot have it, sacctmgr(1) sets it")
+    if key.lower() in _ELSEWHERE:
+        raise ValueError(f"{short(key)}: unknown to Slurm: {_ELSEWHERE[key.lower()]}")
     meant = nearest(key, [*(name for kind in kinds for name in LIMITS[kind]), *others])
     raise ValueError(f"{short(key)}: unknown to Slurm" + (f", did you mean {meant!r}?" if meant else ""))

@@ -31,6 +31,7 @@ from ..language.formatting import AS_BOOLEAN, KEY, message, short, shown
 from ..language.hostlist import expand
 from .keys import KEYS, NEWEST_GENERATION, ClusterKey, Value
 from .named_files import name_error
+from .variable_names import is_variable
 
 AUTO = "auto"
 """The value of a Slurm parameter that follows from the hardware."""
@@ -510,6 +511,10 @@ class Kind(Generic[Content]):
     """Slurm's parameters that are derived from other keys, with these keys. They are refused."""
     automatic: tuple[str, ...] = ()
     """Slurm's parameters that follow from the hardware with the value AUTO."""
+    of_ansible: tuple[str, ...] = ()
+    """Keys of Ansible, which messages do not offer."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Where something stands that looks like a key, and is none."""
 
     @cached_property
     def spec(self) -> ArgumentSpec:
@@ -541,7 +546,8 @@ class Kind(Generic[Content]):
     def allowed(self) -> str:
         """The allowed keys, for messages."""
         slurm = [f"the parameters of {self.slurm_file}"] if self.slurm_file else []
-        return " and ".join([*([", ".join(self.own)] if self.own else []), *slurm])
+        own = ", ".join(key for key in self.own if key not in self.of_ansible)
+        return " and ".join([*([own] if own else []), *slurm])
 
 
 def kind_of(content: type[Content]) -> Kind[Content]:
@@ -581,7 +587,14 @@ CLUSTER: Kind[Raw] = Kind(
         "keyed_groups": {"type": sequence},
         "leading_separator": {"type": flag},
         "use_extra_vars": {"type": flag},
-    }
+    },
+    of_ansible=("strict", "compose", "groups", "keyed_groups", "leading_separator", "use_extra_vars"),
+    elsewhere={
+        "topology": "write the text of topology.conf or topology.yaml in slurm_files",
+        **dict.fromkeys(("gpu", "gpus", "gres"), "a machine type has them, such as hardware.NAME.gres"),
+        **{name: f"it is in accounting: accounting.{name}" for name in ("accounts", "limits", "qos", "reservations")},
+        "vars": "variables stand in group_vars/slurm_cluster.yml, in the directory of this file",
+    },
 )
 
 DETECTED_FILE: Kind[Raw] = Kind(
@@ -862,7 +875,11 @@ class Checker:
         if key.lower() in derived:
             keys = " ".join(map(self.key, derived[key.lower()].split(" ")))
             return f"Slurm's {key} is derived from {keys}: set that"
-        return unknown("key", key, kind.spec, kind.allowed)
+        if key in kind.elsewhere:
+            return f"unknown key: {kind.elsewhere[key]}"
+        if kind is CLUSTER and is_variable(key) and not spelling.is_near(key, kind.spec):
+            return "is a variable, no key: set it in group_vars/slurm_cluster.yml, in the directory of this file"
+        return unknown("key", key, [name for name in kind.spec if name not in kind.of_ansible], kind.allowed)
 
 
 def _join(key: str, name: str) -> str:

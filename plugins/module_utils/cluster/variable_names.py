@@ -57,7 +57,12 @@ _CONNECTION = re.compile(
 (`clean_facts` in `lib/ansible/vars/clean.py`): programs, their arguments and paths on the control host."""
 
 
+def is_variable(name: str) -> bool:
+    """Whether a name begins as those of this collection's variables do."""
+    return bool(_VARIABLE.match(name))
+
+
 def replaced_variables(facts: Iterable[object]) -> list[str]:
     """The names of facts that would replace such variables, sorted. facts: names (`ansible_facts`)."""
     texts = (name for name in facts if isinstance(name, str) and name not in OWN_FACTS)
-    return sorted(name for name in texts if _VARIABLE.match(name) or _CONNECTION.fullmatch(name))
+    return sorted(name for name in texts if is_variable(name) or _CONNECTION.fullmatch(name))

@@ -13,6 +13,9 @@ from os.path import commonprefix
 CANDIDATES = 1000
 """Names that are compared; all hosts of a large cluster would take seconds."""
 
+MISSPELT = 0.9
+"""How similar a misspelt name is (`difflib.SequenceMatcher.ratio`): slurm_contianers is slurm_containers by 0.94."""
+
 _PREFIX = re.compile(r"(?:(?P<no>no|disable)|enable)?_?(?P<rest>.*)", re.DOTALL)
 
 
@@ -28,6 +31,11 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     likely = sorted(lower, key=lambda other: -len(commonprefix([meant, other])))[:CANDIDATES]  # noqa: RUF071 - of texts
     matches = get_close_matches(meant, likely, n=1)
     return lower[matches[0]] if matches else None
+
+
+def is_near(name: str, names: Iterable[str]) -> bool:
+    """Whether a name differs from one of these in a letter or two, so that no other thing can be meant."""
+    return bool(get_close_matches(name.lower(), [other.lower() for other in names], n=1, cutoff=MISSPELT))
 
 
 def _opposite(name: str, other: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ...cluster import storage_key
 from ..host import access, firewall
-from ..known import image
+from ..known import image, packages
 from ..known.platform import has_package, plugins, units_package
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
@@ -17,6 +17,21 @@ from ..known.whole_cluster import backup_hosts, is_controller, source
 from ..servers import exporters, rest
 from ..servers.all_servers import SERVERS
 from .slurm_client import wants_sackd
+
+
+def installation(host: RunHost, role: str) -> packages.Installation:
+    """What is to be done so that a host has the packages that a role installs."""
+    return packages.installation(host, installed_packages(host, role))
+
+
+def installed_packages(host: RunHost, role: str) -> list[str]:
+    """The packages that a role installs on a host. slurmd finds its GPUs by plugins."""
+    if role in SERVERS:
+        return SERVERS[role].packages(host)
+    if role == "slurmd":
+        return [*packages_of_role(host, role), *plugins(host)]
+    by_key = {"access": access.packages, "base": wanted_packages, "firewall": firewall.packages}
+    return by_key[role](host) if role in by_key else packages_of_role(host, role)
 
 
 def packages_of_role(host: RunHost, role: str) -> list[str]:

@@ -14,12 +14,11 @@ from itertools import chain
 from ...language.hostlist import expand, fold
 from ..known import image, registered
 from ..known.host_paths import CONF_DIR, KEPT_DIR, KEPT_SLURMD, SLURMD_SETTINGS
-from ..known.platform import missing_plugins, plugins
+from ..known.platform import missing_plugins
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile
 from ..known.unchanged_hosts import changed_hosts, common_text, record_digest
 from ..known.whole_cluster import conf_servers, is_controller, serving_controller
-from .host_packages import packages_of_role
 
 CHANGING_GROUPS = ("slurm_needs_preparation", "slurm_needs_first_nodes", "slurm_needs_previous")
 """Groups of hosts on which an earlier stage of the run can have changed what slurmd reads at its start."""
@@ -59,11 +58,6 @@ class NodeCheck:
     """The lines about the node: node, state, reason. There is one for each of its partitions."""
     drained: str
     """The drained nodes of all hosts, with their reasons, which the first host shows for all; empty on other hosts."""
-
-
-def packages(host: RunHost) -> list[str]:
-    """The packages of the role, with those by which slurmd finds its GPUs."""
-    return [*packages_of_role(host, "slurmd"), *plugins(host)]
 
 
 def has_mig(host: RunHost) -> bool:

@@ -27,54 +27,49 @@ KEYS = {role: key for key in keys.SERVERS for role in key.roles}
 """The key of each role."""
 
 
-def objections(host: RunHost, server: str) -> list[str]:
+def objections(host: RunHost, role: str) -> list[str]:
     """Why the host cannot have a server."""
-    return SERVERS[server].objections(host)
+    return SERVERS[role].objections(host)
 
 
-def packages(host: RunHost, server: str) -> list[str]:
-    """The packages of a server, for a role that is used alone."""
-    return SERVERS[server].packages(host)
-
-
-def is_served(host: RunHost, server: str) -> bool:
+def is_served(host: RunHost, role: str) -> bool:
     """Whether a server runs on this host."""
-    return SERVERS[server].is_served(host)
+    return SERVERS[role].is_served(host)
 
 
-def directories(host: RunHost, server: str) -> list[dict[str, Any]]:
+def directories(host: RunHost, role: str) -> list[dict[str, Any]]:
     """The directories that a server needs on this host."""
-    return SERVERS[server].directories(host)
+    return SERVERS[role].directories(host)
 
 
-def services(host: RunHost, server: str) -> list[str]:
+def services(host: RunHost, role: str) -> list[str]:
     """The services of a server on this host, in the order of their start."""
-    return list(SERVERS[server].services(host))
+    return list(SERVERS[role].services(host))
 
 
-def service(host: RunHost, server: str, service: str) -> ServiceOptions:
+def service(host: RunHost, role: str, service: str) -> ServiceOptions:
     """How one of the services of a server runs on this host."""
-    return SERVERS[server].services(host)[service]()
+    return SERVERS[role].services(host)[service]()
 
 
-def ready_urls(host: RunHost, server: str) -> list[str]:
+def ready_urls(host: RunHost, role: str) -> list[str]:
     """The pages of this host that answer when the services of a server work."""
-    return SERVERS[server].ready_urls(host)
+    return SERVERS[role].ready_urls(host)
 
 
-def removal(host: RunHost, server: str) -> CleanupOptions:
+def removal(host: RunHost, role: str) -> CleanupOptions:
     """What the host loses of a server; nothing if it has nothing that it does not need."""
-    return SERVERS[server].removal(host) if loses_something(host, server) else NOTHING
+    return SERVERS[role].removal(host) if loses_something(host, role) else NOTHING
 
 
-def loses_something(host: RunHost, server: str) -> bool:
+def loses_something(host: RunHost, role: str) -> bool:
     """Whether the host has something of a server that it does not need."""
-    return bool(SERVERS[server].lost(host))
+    return bool(SERVERS[role].lost(host))
 
 
-def has_work(host: RunHost, server: str) -> bool:
+def has_work(host: RunHost, role: str) -> bool:
     """Whether a server runs on the host, or the host has something of it that it does not need."""
-    return SERVERS[server].is_served(host) or loses_something(host, server)
+    return SERVERS[role].is_served(host) or loses_something(host, role)
 
 
 def asked_files() -> list[str]:

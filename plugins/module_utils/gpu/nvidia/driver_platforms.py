@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """NVIDIA's driver by platform and source.
 
-The archive decides whether a branch is still there: if its packages have become transitional, it is refused. The README
-of role nvidia_driver lists how far each platform was tested.
+The archive decides whether a branch is still there: if its packages have become transitional, it is refused.
+docs/admin/tested.md says how far each platform was tested.
 
 Names of packages have values in braces: `{branch}`; `{kernel}`, the running release; `{flavour}`, its kind by the
 metapackages of the host (amd64, generic, generic-hwe-24.04, gcp).

@@ -97,8 +97,8 @@ def test_old_names_of_keys_warn_and_later_are_refused(
     with pytest.raises(SystemExit):
         variables_of("head", path)
     said = capsys.readouterr().err
-    assert "my.cluster.yml: nodes[1].type: unknown key since 0.2.0, did you mean 'hardware'?" in said
-    assert "my.cluster.yml: nodes[1].hardware: missing" in said
+    assert "my.cluster.yml: line 21: nodes[1].type: unknown key since 0.2.0, did you mean 'hardware'?" in said
+    assert "my.cluster.yml: line 21: nodes[1].hardware: missing" in said
 
 
 PEOPLE = {
@@ -128,7 +128,7 @@ def test_a_file_of_people_that_is_none(tmp_path: Path, people: str, problem: str
     path = tmp_path / "my.cluster.yml"
     path.write_text(f"{GUIDE.read_text()}people: {people}\n")
     (tmp_path / "d.csv").mkdir()
-    line = f"my.cluster.yml: people: found '{people}', {problem}"
+    line = f"my.cluster.yml: line 37: people: found '{people}', {problem}"
     result = playbook(path)
     assert (result.returncode != 0, result.stderr.count(line)) == (True, 1), result.stderr
 
@@ -226,10 +226,10 @@ def test_a_wrong_file_stops_the_run_and_each_problem_is_shown_once(tmp_path: Pat
     result = playbook(path)
     assert result.returncode == 4
     for line in (
-        "my.cluster.yml: nodes[1].hardwear: unknown key, did you mean 'hardware'? "
+        "my.cluster.yml: line 21: nodes[1].hardwear: unknown key, did you mean 'hardware'? "
         "allowed: hosts, hardware, address and the parameters of a NodeName line",
-        "my.cluster.yml: nodes[1].hardware: missing",
-        "my.cluster.yml: partitions[0].defalt: unknown key, did you mean 'default'? "
+        "my.cluster.yml: line 21: nodes[1].hardware: missing",
+        "my.cluster.yml: line 23: partitions[0].defalt: unknown key, did you mean 'default'? "
         "allowed: name, nodes, default and the parameters of a PartitionName line",
     ):
         assert result.stderr.count(line) == 1, result.stderr
@@ -307,10 +307,13 @@ def test_nodes_that_leave_are_no_hosts_of_the_cluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ("compute[01-02]", "my.cluster.yml: partitions[1]: partition gpu would have no node without compute[01-02]"),
+        (
+            "compute[01-02]",
+            "my.cluster.yml: line 24: partitions[1]: partition gpu would have no node without compute[01-02]",
+        ),
         ("compute1", "remove_nodes: found 'compute1', unknown node, did you mean 'compute01'?"),
         ("compute[1", "remove_nodes: bad hostlist 'compute[1'"),
-        ("head", "my.cluster.yml: controllers: head cannot leave the cluster"),
+        ("head", "my.cluster.yml: line 8: controllers: head cannot leave the cluster"),
     ],
 )
 def test_nodes_that_cannot_leave_stop_the_run(tmp_path: Path, nodes: str, message: str) -> None:
@@ -348,8 +351,14 @@ def test_a_script_that_cannot_run_is_an_error_of_the_file(tmp_path: Path) -> Non
     entries = [{"name": name, "file": f"{name}.sh"} for name in ("returned", "open")]
     path.write_text(yaml.safe_dump({**yaml.safe_load(GUIDE.read_text()), "prologs": entries}))
     errors = playbook(path).stderr
-    assert "my.cluster.yml: prologs[0].file: 'returned.sh': line 1: found '#!/bin/bash\\r', which ends with a" in errors
-    assert "my.cluster.yml: prologs[1].file: 'open.sh': line 3: bash -n: syntax error: unexpected end of file" in errors
+    assert (
+        "my.cluster.yml: line 57: prologs[0].file: 'returned.sh': line 1: found '#!/bin/bash\\r', which ends with a"
+        in errors
+    )
+    assert (
+        "my.cluster.yml: line 59: prologs[1].file: 'open.sh': line 3: bash -n: syntax error: unexpected end of file"
+        in errors
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import ModelError
-from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import DEPTH, VALUES, read
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.documents import DEPTH, VALUES, located, read
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30)
@@ -41,6 +41,15 @@ REFUSED = {
     MERGES: f"line 7: a6.<<: it is 1195741 values with those of its aliases, allowed: up to {VALUES}",
     CHAIN: f"line {DEPTH + 2}: a{DEPTH + 1}: values are nested too deep by aliases, allowed: up to 32 levels",
     "[1, 2": "line 2: cannot be read as YAML: did not find expected ',' or ']'",
+    "a:\n\tb: 1": "line 2: cannot be read as YAML: found character that cannot start any token"
+    "; this line is indented with a tab: write spaces",
+    "a: {b: 1}\tc": "line 1: cannot be read as YAML: did not find expected key; this line has a tab: write a space",
+    "{a: \u201cb\u201d, c: \u201cd, e\u201d: f: g}": "line 1: cannot be read as YAML: did not find expected ',' or '}'"
+    "; this line has typographic quotes: write \" or '",
+    "a:1\nb: 2": "line 2: cannot be read as YAML: mapping values are not allowed in this context"
+    "; line 1 has no space after the colon",
+    "a:\n    b: 1\n   c: 2": "line 3: cannot be read as YAML: did not find expected key"
+    "; is line 2 or 3 indented differently from its neighbours?",
 }
 
 
@@ -51,6 +60,26 @@ def test_refused(text: str, problem: str) -> None:
         read("my.cluster.yml", text.encode())
     assert error.value.problems == [f"my.cluster.yml: {problem}"]
     assert time.process_time() - start < 2
+
+
+def test_a_problem_has_the_line_of_its_key_or_of_what_would_have_it() -> None:
+    text = b"a: 1\nb:\n  - c: 1\n  - d: 2\nlong name: {x: 1}\n"
+    problems = [f"f.yml: {key}: missing" for key in ("a", "b[1].d", "b[1].e", "long name.y", "z")]
+    assert located([*problems, "g.yml: a: wrong"], {"f.yml": text}) == [
+        "f.yml: line 1: a: missing",
+        "f.yml: line 4: b[1].d: missing",
+        "f.yml: line 4: b[1].e: missing",
+        "f.yml: line 5: long name.y: missing",
+        "f.yml: z: missing",
+        "g.yml: a: wrong",
+    ]
+
+
+@pytest.mark.parametrize("text", [LAUGHS, CHAIN[:1000], "&a [*a]", "a: [1"])
+def test_lines_of_hostile_files_are_found_at_once(text: str) -> None:
+    start = time.process_time()
+    located(["f.yml: a1[3]: wrong"], {"f.yml": text.encode()})
+    assert time.process_time() - start < 1
 
 
 OTHERS = {

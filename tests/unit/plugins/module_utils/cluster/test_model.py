@@ -309,8 +309,8 @@ FILES = f"{', '.join(SITE_FILES)}, scripts that Prolog and Epilog of slurm_conf 
 
 # Wrong files: each file, and all problems that are found, each without the name of the file.
 WRONG: dict[str, tuple[str, list[str]]] = {
-    "empty": ("", [f"found None, allowed: a mapping with {', '.join(schema.CLUSTER.own)}"]),
-    "no mapping": ("[a]", [f"found ['a'], allowed: a mapping with {', '.join(schema.CLUSTER.own)}"]),
+    "empty": ("", [f"found None, allowed: a mapping with {', '.join(key.name for key in KEYS)}"]),
+    "no mapping": ("[a]", [f"found ['a'], allowed: a mapping with {', '.join(key.name for key in KEYS)}"]),
     "no YAML": ("a: [", ["line 2: cannot be read as YAML: did not find expected node content"]),
     "vault": (
         "a: !vault x",
@@ -326,11 +326,12 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "unknown key": (
         changed(hardwear={}),
-        [f"hardwear: unknown key, did you mean 'hardware'? allowed: {', '.join(schema.CLUSTER.own)}"],
+        [f"hardwear: unknown key, did you mean 'hardware'? allowed: {', '.join(key.name for key in KEYS)}"],
     ),
     "unknown key, none near": (
         changed(xyz=1),
-        [f"xyz: unknown key, allowed: {', '.join(schema.CLUSTER.own)}"],
+        # Those of Ansible, such as keyed_groups, are allowed and not offered.
+        [f"xyz: unknown key, allowed: {', '.join(key.name for key in KEYS)}"],
     ),
     "key twice": (
         GUIDE + "name: b\nlogin: login1\n",
@@ -913,6 +914,18 @@ def test_what_the_plugin_makes_of_a_right_file_is_right() -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in WRONG if case not in FILE_ONLY])
+def test_what_a_program_or_another_file_has_is_no_key() -> None:
+    with pytest.raises(ModelError) as error:
+        load_text(changed(topology={}, gpus=2, qos=[], slurmdbd_conf={}, slurm_conff={}))
+    assert [problem.removeprefix("my.cluster.yml: ") for problem in error.value.problems] == [
+        "gpus: unknown key: a machine type has them, such as hardware.NAME.gres",
+        "qos: unknown key: it is in accounting: accounting.qos",
+        f"slurm_conff: unknown key, did you mean 'slurm_conf'? allowed: {', '.join(key.name for key in KEYS)}",
+        "slurmdbd_conf: is a variable, no key: set it in group_vars/slurm_cluster.yml, in the directory of this file",
+        "topology: unknown key: write the text of topology.conf or topology.yaml in slurm_files",
+    ]
+
+
 def test_wrong_variables_are_checked_as_a_wrong_file(case: str) -> None:
     text, expected = WRONG[case]
     assert model_errors(variables_of(text), ["head", "login1"]) == [

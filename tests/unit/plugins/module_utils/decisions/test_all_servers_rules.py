@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import (
     all_servers,
@@ -15,7 +14,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers
     rest,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers.server import NOTHING
-from plain_host import ROLES, PlainHost, cluster
+from plain_host import PlainHost, cluster
 
 REST = {"host": "login", "clients": [], "max_token_lifespan": 3600}
 PAGE = {"host": "login", "readers": [], "password_file": "", "proxy": {}, "administrators": []}
@@ -24,13 +23,6 @@ PAGE = {"host": "login", "readers": [], "password_file": "", "proxy": {}, "admin
 def login(**variables: object) -> PlainHost:
     """The login host of a cluster with these keys."""
     return cluster(slurmrestd_tls=False, slurm_report_tls=False, registry_tls=False, **variables)["login"]
-
-
-@pytest.mark.parametrize("role", all_servers.SERVERS)
-def test_the_tasks_of_a_role_name_it(role: str) -> None:
-    for name in ("main", "run"):
-        (task,) = yaml.safe_load((ROLES / f"{role}/tasks/{name}.yml").read_text())
-        assert task["vars"] == {"server": role}
 
 
 def test_a_host_is_asked_for_the_files_of_its_own_servers_alone() -> None:
