@@ -16,20 +16,19 @@ from generated_files import run
 
 PAGE = Path(__file__).parents[2] / "docs/admin/failures.md"
 
-HEAD = """# What each failure does to users
+HEAD = """# Failures of daemons, hosts and disks: what users see
 
 <!-- `make docs` writes this page from tests/tools/failures_page.py -->
 
-Running jobs go on, unless a row says otherwise. [doctor](doctor.md) finds the cause and names the remedy. The
-collection sets `SlurmctldTimeout` to 120 s and `SlurmdTimeout` to 300 s. A daemon that was killed or has crashed starts
-again after some seconds. Figures of messages are of Slurm 24.11.
+Running jobs continue, unless a row says otherwise. [doctor](doctor.md) finds the cause and names the remedy. A daemon
+that was killed or has crashed starts again after some seconds. `SlurmctldTimeout` is 120 s and `SlurmdTimeout` 300 s
+by default.
 
-A command that ends with "Socket timed out" or "Connection reset by peer" has had no answer. slurmctld may have done
-what it asked, also later: a job may be submitted. Look with `squeue` before you submit it again. After "Unable to
-contact slurm controller" nothing was done.
+After "Socket timed out" or "Connection reset by peer", slurmctld may have done what a command asked, or do it later:
+look with `squeue` before you submit a job again. After "Unable to contact slurm controller" nothing was done.
 
-| Failure | Users see | Lost | For how long | What to do | Shown by |
-|---|---|---|---|---|---|
+| Failure | Users see | Lost | Until | What to do |
+|---|---|---|---|---|
 """
 
 FAULTS = "tests/integration/faults/test_failures.py::test_a_failure_of_a_daemon_or_disk"
@@ -37,13 +36,11 @@ DOCTOR = "tests/integration/doctor/test_doctor.py::test_each_fault_is_named_and_
 TWO = "tests/integration/default/test_two_controllers.py"
 AWAY = "tests/integration/faults/test_database_away.py"
 LOST = "tests/integration/rotation/test_lost_controllers.py"
-TAKEOVER = "`SlurmctldTimeout`, a third more at most; a command that waits asks again each half of it"
-RETURNS = "{} at any time: it takes control back in seconds, or in 30 s while the standby takes over"
-HARD_STOP = "[the last seconds](recovery.md#what-a-hard-stop-of-a-controller-loses) if it was killed; else nothing"
+HARD_STOP = "[the last seconds](recovery.md#what-a-hard-stop-of-a-controller-loses) if it was killed"
 
 
 class Failure(NamedTuple):
-    """A row of the page. tests: the tests that show it, as pytest names them, with or without a parameter."""
+    """A row of the page. tests: the tests that show it, which the page leaves out, as pytest names them."""
 
     failure: str
     users_see: str
@@ -56,27 +53,31 @@ class Failure(NamedTuple):
 FAILURES = (
     Failure(
         "slurmctld, one controller",
-        'each command fails after 10 s: "Unable to contact slurm controller". No job starts. Nodes report ended jobs '
-        "again every 15 s until slurmctld answers",
+        'each command fails: "Unable to contact slurm controller". No job starts',
         HARD_STOP,
-        "until it runs",
-        "start it (`systemctl start slurmctld`)",
+        "it runs",
+        "`systemctl start slurmctld`",
         (f"{FAULTS}[slurmctld]", "tests/integration/single/test_single.py::test_daemons_that_are_killed_start_again"),
     ),
     Failure(
-        "slurmctld of the primary, with a standby",
-        "commands wait, then go on",
+        "slurmctld or the host of the primary, with a standby",
+        "commands wait, then continue",
         HARD_STOP,
-        TAKEOVER,
-        RETURNS.format("start it"),
-        (f"{TWO}::test_the_primary_comes_back_with_every_change",),
+        "the takeover: `SlurmctldTimeout`, a third more at most",
+        "start or boot it at any time: it [takes control back](controllers.md). After a boot, run `site`",
+        (
+            f"{TWO}::test_the_primary_comes_back_with_every_change",
+            f"{TWO}::test_an_outage_of_the_primary",
+            f"{LOST}::test_a_primary_that_returns",
+            f"{LOST}::test_power_is_lost_while_the_switch_is_armed",
+        ),
     ),
     Failure(
         "slurmdbd",
         "`sacct`, `sacctmgr` and `sreport` fail. Jobs start and end, with the limits and shares of before",
-        "nothing up to `MaxDBDMsgs` messages (7 for a job, 2 for each srun in it); then steps and jobs in reports. All "
-        "that wait, if slurmctld is killed meanwhile",
-        "until it runs; then 20 s for 10,000 messages",
+        "nothing up to `MaxDBDMsgs` messages (7 for a job, 2 for each srun in it). All that wait, if slurmctld is "
+        "killed meanwhile",
+        "it runs",
         "start it; `messages-waiting` of doctor has the time that is left",
         (
             f"{AWAY}::test_below_the_limit_no_record_is_lost",
@@ -87,34 +88,27 @@ FAILURES = (
         "MariaDB",
         'as slurmdbd: "Problem talking to the database"',
         "as slurmdbd",
-        "until it runs",
+        "it runs",
         "start it, and slurmdbd",
         (f"{FAULTS}[MariaDB]", f"{FAULTS}[jobs without MariaDB]"),
     ),
     Failure(
-        "slurmd",
-        "nothing at first. After `SlurmdTimeout` the node is down, and its jobs are requeued or end as NODE_FAIL",
+        "slurmd, or munged of a node",
+        "after `SlurmdTimeout`, the node is down, and its jobs are requeued or end as NODE_FAIL",
         "nothing within `SlurmdTimeout`",
-        "until it runs",
-        "`doctor_repair=true` starts it, or `systemctl start slurmd`",
-        (f"{FAULTS}[slurmd]",),
-    ),
-    Failure(
-        "munged of a node",
-        "as slurmd",
-        "nothing within `SlurmdTimeout`",
-        "until it runs",
-        "`doctor_repair=true` starts it, or `systemctl start munge`",
+        "it runs",
+        "`doctor_repair=true` starts it, or `systemctl start slurmd` or `munge`",
         (
+            f"{FAULTS}[slurmd]",
             f"{FAULTS}[munged of a node]",
             "tests/integration/doctor/test_doctor.py::test_munged_that_has_just_stopped_is_named_at_once",
         ),
     ),
     Failure(
         "munged of the controller",
-        'each command fails: "Munge encode failed" there, "authentication error" elsewhere. No job starts',
+        'each command fails: "Munge encode failed" or "authentication error". No job starts',
         "nothing",
-        "until it runs",
+        "it runs",
         "`systemctl start munge`",
         (f"{FAULTS}[munged of the controller]",),
     ),
@@ -122,84 +116,72 @@ FAILURES = (
         "host of the only controller",
         "as slurmctld",
         "the last seconds; the time since the backup if its disk is lost",
-        "until it boots, or is [restored](recovery.md#restore)",
+        "it boots, or is [restored](recovery.md#restore)",
         "boot it; if the disk is lost, run `restore`, never `site`",
         ("tests/integration/recovery/test_recovery.py::test_a_lost_controller",),
     ),
     Failure(
-        "host of the primary, with a standby",
-        "commands wait, then go on",
-        "the last seconds",
-        TAKEOVER,
-        f"{RETURNS.format('boot it')}. Then run `site`",
-        (
-            f"{TWO}::test_an_outage_of_the_primary",
-            f"{LOST}::test_a_primary_that_returns",
-            f"{LOST}::test_power_is_lost_while_the_switch_is_armed",
-        ),
-    ),
-    Failure(
         "host of the database",
         "as slurmdbd",
-        "nothing up to `MaxDBDMsgs`; the records since the backup if its disk is lost",
-        "until it boots, or is restored",
+        "nothing up to `MaxDBDMsgs`; records since the backup if its disk is lost",
+        "it boots, or is restored",
         "boot it; if the disk is lost, run `restore`",
         ("tests/integration/recovery/test_recovery.py::test_a_lost_database_host",),
     ),
     Failure(
         "login host",
-        "their sessions end. Commands of srun go on without their output, and its jobs stay until their time limit",
-        "what srun would have printed",
-        "until it boots",
+        "their sessions end. Jobs of srun continue without output until their time limit",
+        "what srun prints",
+        "it boots",
         "log in elsewhere, `scancel` such jobs; `site` installs a lost host",
         ("tests/integration/faults/test_failures.py::test_a_lost_login_host",),
     ),
     Failure(
         "compute node",
-        "its jobs end. Batch jobs run again from their beginning on other nodes; srun and salloc end as NODE_FAIL",
+        "its jobs end: batch jobs run again from their beginning, srun and salloc end as NODE_FAIL",
         "what these jobs have not written",
-        "jobs: `SlurmdTimeout`, 2 minutes of Slurm, and their time in the queue",
-        "repair it; it returns by itself. One that has booted within `SlurmdTimeout` is to be resumed",
+        "jobs run again after `SlurmdTimeout` and 2 minutes",
+        "repair it; it returns by itself, except after a boot within `SlurmdTimeout`: resume it",
         ("tests/integration/faults/test_failures.py::test_a_lost_node",),
     ),
     Failure(
         "full disk of `StateSaveLocation`",
-        'sbatch fails: "I/O error writing script/environment to file". srun works, jobs go on and end',
-        "all changes since then, if slurmctld ends before there is room",
-        "until there is room",
-        "make room, and do not stop slurmctld before",
+        'sbatch fails: "I/O error writing script/environment to file"',
+        "all later changes, if slurmctld ends before there is room",
+        "there is room",
+        "make room; **do not stop slurmctld before**",
         (f"{FAULTS}[full StateSaveLocation]",),
     ),
     Failure(
         "full disk of `SlurmdSpoolDir`",
-        "the next job on the node does not start there, and waits in the queue; the node is drained",
+        "the node is drained; the next job there waits in the queue",
         "nothing",
-        "until there is room and the node is resumed",
+        "there is room and the node is resumed",
         "make room; `doctor_repair=true` resumes it",
         (f"{DOCTOR}[files]",),
     ),
     Failure(
         "full `/tmp` of a node",
-        'programs fail: "No space left on device". The health check drains the node below `slurm_health_disk_free`',
+        'programs fail: "No space left on device". Below `slurm_health_disk_free` the node is drained',
         "what these programs wanted to write",
-        "until there is room",
-        "make room; the health check resumes the node. `private_tmp` gives each job its own",
+        "there is room",
+        "make room; the health check resumes the node",
         ("tests/integration/faults/test_failures.py::test_a_full_tmp_of_a_node",),
     ),
     Failure(
         "full disk of the database",
-        'nothing, but sacct lacks what is new: slurmdbd tries again every 10 s ("The table is full" in its log)',
+        'sacct lacks what is new ("The table is full" in the log of slurmdbd)',
         "nothing up to `MaxDBDMsgs`",
-        "until there is room",
+        "there is room",
         "make room; let slurmdbd keep less (`Purge...After`, [defaults](defaults.md#slurmdbdconf))",
         (f"{FAULTS}[full disk of the database]",),
     ),
     Failure(
         "network between node and controller",
-        "nothing for less than `SlurmdTimeout`. Then the node is down and its batch jobs run again elsewhere, while "
-        "the first run may still write files until the network is back",
-        "nothing for less than `SlurmdTimeout`",
-        "until it is back; then up to `SlurmdTimeout` / 3",
+        "after `SlurmdTimeout`, the node is down and its batch jobs run again elsewhere, **while the first run may "
+        "still write files**",
+        "nothing within `SlurmdTimeout`",
+        "up to `SlurmdTimeout` / 3 after it is back",
         "repair it",
         (
             "tests/integration/faults/test_failures.py::test_a_network_that_is_away_for_less_than_slurmd_timeout",
@@ -208,11 +190,10 @@ FAILURES = (
     ),
     Failure(
         "name service (sssd, LDAP)",
-        "logins fail or hang. Jobs start also on a node that does not know their users; programs find no name for the "
-        "user there",
+        "logins fail or hang. Jobs also start on a node that does not know their users",
         "nothing",
-        "until it answers",
-        "repair it; runs of site.yml go on without it",
+        "it answers",
+        "repair it; site.yml runs without it",
         (
             "tests/integration/people/test_directory.py::test_a_user_whom_a_host_does_not_know_is_named",
             "tests/integration/people/test_directory.py::test_a_directory_that_does_not_answer_stops_no_run",
@@ -220,10 +201,9 @@ FAILURES = (
     ),
     Failure(
         "file server of homes or data",
-        "with `hard` mounts programs wait and then go on; with `soft` ones their writes fail. Nodes are drained, "
-        "logins without a job wait 2 s for the message",
-        "nothing with `hard`; with `soft` what was being written",
-        "until it answers; the health check then resumes the nodes",
+        "with `hard` mounts programs wait and then continue; with `soft` ones their writes fail. Nodes are drained",
+        "with `soft`, what was being written",
+        "it answers; the health check then resumes the nodes",
         "repair it; a mount that stays stale needs a reboot",
         (
             "tests/integration/people/test_storage.py::test_a_hung_mount_blocks_neither_the_run_nor_the_health_check",
@@ -232,9 +212,9 @@ FAILURES = (
     ),
     Failure(
         "registry",
-        "images are not pulled; jobs with images that are there, and without containers, go on",
+        "images are not pulled; jobs that need none continue",
         "nothing",
-        "until it runs",
+        "it runs",
         "start it; for a full disk, delete images",
         (
             "tests/integration/containers/test_registry.py::test_a_registry_that_is_away_is_told_and_plain_jobs_go_on",
@@ -244,17 +224,17 @@ FAILURES = (
     ),
     Failure(
         "clock of a host",
-        "as munged of this host, from 5 minutes on",
+        "as munged, from 5 minutes on",
         "nothing within `SlurmdTimeout`",
-        "until it is right",
+        "it is right",
         "correct it and its synchronization",
         (f"{DOCTOR}[network]",),
     ),
     Failure(
         "control host",
         "nothing",
-        "nothing; the next run finishes what was left",
-        "until the next run",
+        "nothing ([killed runs](killed-runs.md))",
+        "the next run",
         "run the playbook again; [the backup](recovery.md#restore) has the cluster file and the secrets",
         ("tests/integration/default/test_bare_hosts.py::test_the_next_run_finishes_what_was_left",),
     ),
@@ -262,10 +242,9 @@ FAILURES = (
 
 
 def row(failure: Failure) -> str:
-    """A line of the table. A test is named by its file and function, since a link to a line would soon be wrong."""
-    shown = [f"`{test.removeprefix('tests/integration/').removeprefix('tests/')}`" for test in failure.tests]
-    cells = (*failure[:-1], "<br>".join(shown))
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    """A line of the table."""
+    *cells, _tests = failure
+    return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def page() -> str:

@@ -913,7 +913,6 @@ def test_what_the_plugin_makes_of_a_right_file_is_right() -> None:
     assert model_errors(cluster.variables, [*cluster.addresses]) == []
 
 
-@pytest.mark.parametrize("case", [case for case in WRONG if case not in FILE_ONLY])
 def test_what_a_program_or_another_file_has_is_no_key() -> None:
     with pytest.raises(ModelError) as error:
         load_text(changed(topology={}, gpus=2, qos=[], slurmdbd_conf={}, slurm_conff={}))
@@ -926,6 +925,7 @@ def test_what_a_program_or_another_file_has_is_no_key() -> None:
     ]
 
 
+@pytest.mark.parametrize("case", [case for case in WRONG if case not in FILE_ONLY])
 def test_wrong_variables_are_checked_as_a_wrong_file(case: str) -> None:
     text, expected = WRONG[case]
     assert model_errors(variables_of(text), ["head", "login1"]) == [
