@@ -157,6 +157,7 @@ molecule-%: $(ready) ## run one scenario of the folder molecule: molecule-defaul
 site-environment := .cache/site/environment
 site: $(site-environment)/.ready | $(ready) ## build the documentation site in .cache/site/html, and check it
 	python tests/tools/site_source.py .cache/site/source
+	rm -rf .cache/site/html
 	unshare --map-root-user --net $(site-environment)/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env \
 	  .cache/site/source .cache/site/html
 	pytest -q tests/site

@@ -98,7 +98,7 @@ from ansible.template import trust_as_template
 from ansible.vars.plugins import get_vars_from_path
 
 from ..module_utils.cluster import deprecated_names, job_scripts
-from ..module_utils.cluster.keys import KEYS, PLUGIN
+from ..module_utils.cluster.keys import KEYS
 from ..module_utils.cluster.model import SLURM_GROUPS, DeclaredCluster, Document, ModelError, hardware_file, load
 from ..module_utils.cluster.named_files import file_error
 from ..module_utils.cluster.people_key import Table, files, is_table, read_table
@@ -107,6 +107,7 @@ from ..module_utils.language.formatting import limited, message, shown
 from ..module_utils.language.hostlist import expand
 from ..plugin_utils.cluster_file import edited
 from ..plugin_utils.documents import located, read
+from ..plugin_utils.inventory_sources import SUFFIXES, UNSET, explain, is_misnamed, is_of_collection
 
 GROWING = frozenset(key.variable.name for key in KEYS if key.variable and key.variable.grows)
 """Variables that grow with the cluster. Written out for each host, as `ansible-inventory --list` does with all that a
@@ -126,8 +127,16 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     NAME = "gpucluster.slurm.cluster"
 
     def verify_file(self, path: str) -> bool:
-        """Whether the file is named as a cluster file."""
-        return super().verify_file(path) and path.endswith(("cluster.yml", "cluster.yaml"))
+        """Whether the file is named as a cluster file. One with another name, and one that is missing, stop the run.
+
+        Ansible would ask its other plugins, and show why each of them cannot read the file.
+        """
+        is_there = super().verify_file(path)
+        if is_there and path.endswith(SUFFIXES):
+            return True
+        if path != UNSET and (not is_there or is_misnamed(path)):
+            self._stop(explain([path]))
+        return False
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = True) -> None:
         """Fill the inventory from a cluster file."""
@@ -166,11 +175,16 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         files = {name: Path(path).parent / name for name in {problem.partition(": ")[0] for problem in problems}}
         texts = {name: file.read_bytes() for name, file in files.items() if file.is_file()}
         lines = "\n".join(limited(located(problems, texts)))
-        self.display.error(f"The cluster file is not valid:\n{lines}", wrap_text=False)
-        if PLUGIN in self.loader.get_text_file_contents(path):
-            # After any Exception, Ansible asks its other plugins, and shows why each of them cannot read the file.
-            raise SystemExit(ExitCode.PARSER_ERROR)
+        text = f"The cluster file is not valid:\n{lines}"
+        if is_of_collection(self.loader.get_text_file_contents(path)):
+            self._stop(text)
+        self.display.error(text, wrap_text=False)
         raise AnsibleParserError(f"{path}: {len(problems)} problem(s), named above")
+
+    def _stop(self, text: str) -> NoReturn:
+        """End the run. After an exception, Ansible asks its other plugins, and shows why each cannot read the file."""
+        self.display.error(text, wrap_text=False)
+        raise SystemExit(ExitCode.PARSER_ERROR)
 
     def _with_new_names(self, document: Document) -> Document:
         """The cluster file with the new names of keys, after a warning about each old one."""

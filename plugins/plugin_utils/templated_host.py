@@ -19,12 +19,14 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.common.yaml import SafeLoader
 from ansible.plugins.loader import become_loader, connection_loader
 from ansible.template import trust_as_template
+from ansible.utils.vars import load_extra_vars
 
+from ..module_utils.cluster import removal
 from ..module_utils.cluster.schema import plain
 from ..module_utils.decisions.known import registered
 from ..module_utils.decisions.known.run_host import ANSWER, RunHost
 from ..module_utils.decisions.run import shared
-from . import command_output
+from . import command_output, inventory_sources
 
 ROLES = Path(__file__).parents[2] / "roles"
 
@@ -72,11 +74,17 @@ def once(name: str, compute: Callable[[], Any]) -> Any:
 
 
 @cache
-def role_options(role: str) -> dict[str, Any]:
-    """The options in the argument spec of a role, by name."""
+def argument_specs(role: str) -> dict[str, Any]:
+    """The argument specs of a role, by entry point."""
     specs = yaml.load((ROLES / role / "meta/argument_specs.yml").read_text(encoding="utf-8"), SafeLoader)
-    options: dict[str, Any] = specs["argument_specs"]["main"]["options"]
-    return options
+    return dict(specs["argument_specs"])
+
+
+@cache
+def known_variables() -> frozenset[str]:
+    """The names of the options of all roles, and that of the nodes that the inventory plugin takes out."""
+    specs = [spec for path in ROLES.iterdir() for spec in argument_specs(path.name).values()]
+    return frozenset(name for spec in specs for name in spec.get("options") or ()) | {removal.OPTION}
 
 
 class TemplatedHost(RunHost):
@@ -203,12 +211,27 @@ class TemplatedHost(RunHost):
 
     def argument_options(self, role: str) -> dict[str, Any]:
         """The options in the argument spec of a role, by name."""
-        return role_options(role)
+        return dict(argument_specs(role)["main"]["options"])
+
+    @property
+    def known_variables(self) -> frozenset[str]:
+        """The names of the variables of this collection: the options in the argument specs of all roles."""
+        return known_variables()
+
+    @property
+    def given_variables(self) -> frozenset[str]:
+        """The names of the variables on the command line (-e)."""
+        return frozenset(load_extra_vars(self._loader))
 
     @property
     def playbooks(self) -> list[str]:
         """The playbooks on the command line."""
         return [str(playbook) for playbook in context.CLIARGS.get("args") or ()]
+
+    @property
+    def no_inventory(self) -> str:
+        """Why the inventories on the command line have no cluster."""
+        return inventory_sources.explain(map(str, context.CLIARGS.get("inventory") or ()))
 
 
 def trusted(value: Any) -> Any:

@@ -17,6 +17,7 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import keys
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.run_host import RunHost
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import shared
+from ansible_collections.gpucluster.slurm.plugins.plugin_utils.templated_host import known_variables
 from standing_hosts import honest
 from switches import as_given
 
@@ -62,6 +63,7 @@ class PlainHost(RunHost):
         self.asked: list[list[str]] = []
         self.writes = False
         self.called = ["gpucluster.slurm.site"]
+        self.given: frozenset[str] = frozenset()
         self.hosts: dict[str, PlainHost] = {self.name: self}
 
     def __getitem__(self, name: str) -> Any:
@@ -121,9 +123,24 @@ class PlainHost(RunHost):
         return dict(specs["argument_specs"]["main"]["options"])
 
     @property
+    def known_variables(self) -> frozenset[str]:
+        """The names of the options of all roles."""
+        return known_variables()
+
+    @property
+    def given_variables(self) -> frozenset[str]:
+        """As the test has set them."""
+        return self.given
+
+    @property
     def playbooks(self) -> list[str]:
         """The playbooks on the command line."""
         return self.called
+
+    @property
+    def no_inventory(self) -> str:
+        """As a run without -i has it."""
+        return "no inventory is given"
 
     def set(self, **variables: Any) -> PlainHost:
         """Set variables of this host; return it."""

@@ -877,7 +877,7 @@ class Checker:
             return f"Slurm's {key} is derived from {keys}: set that"
         if key in kind.elsewhere:
             return f"unknown key: {kind.elsewhere[key]}"
-        if kind is CLUSTER and is_variable(key) and not spelling.is_near(key, kind.spec):
+        if kind is CLUSTER and is_variable(key) and not spelling.misspelt(key, kind.spec):
             return "is a variable, no key: set it in group_vars/slurm_cluster.yml, in the directory of this file"
         return unknown("key", key, [name for name in kind.spec if name not in kind.of_ansible], kind.allowed)
 

@@ -13,8 +13,9 @@ from os.path import commonprefix
 CANDIDATES = 1000
 """Names that are compared; all hosts of a large cluster would take seconds."""
 
-MISSPELT = 0.9
-"""How similar a misspelt name is (`difflib.SequenceMatcher.ratio`): slurm_contianers is slurm_containers by 0.94."""
+MISSPELT = 0.88
+"""How similar a misspelt name is (`difflib.SequenceMatcher.ratio`): slurm_contianers is slurm_containers by 0.94, and
+munge_kye is munge_key by 0.89."""
 
 _PREFIX = re.compile(r"(?:(?P<no>no|disable)|enable)?_?(?P<rest>.*)", re.DOTALL)
 
@@ -33,9 +34,11 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     return lower[matches[0]] if matches else None
 
 
-def is_near(name: str, names: Iterable[str]) -> bool:
-    """Whether a name differs from one of these in a letter or two, so that no other thing can be meant."""
-    return bool(get_close_matches(name.lower(), [other.lower() for other in names], n=1, cutoff=MISSPELT))
+def misspelt(name: str, names: Iterable[str]) -> str | None:
+    """The name that differs from this one in a letter or two, so that no other can be meant; None without one."""
+    lower = {other.lower(): other for other in sorted(names)}
+    matches = get_close_matches(name.lower(), lower, n=1, cutoff=MISSPELT)
+    return lower[matches[0]] if matches else None
 
 
 def _opposite(name: str, other: str) -> bool:

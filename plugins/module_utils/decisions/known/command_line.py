@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules of ansible-playbook's options --limit and --tags, of which Ansible ignores what it does not find."""
+"""Rules of ansible-playbook's options --limit, --tags and -e, of which Ansible ignores what it does not find."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from ...cluster.variable_names import name_errors
 from ...language.hostlist import expand
 from ...language.spelling import nearest
 from .run_host import RunHost
@@ -47,7 +48,8 @@ def option_errors(host: RunHost) -> Iterator[str]:
 
 def errors(host: RunHost, playbook: str) -> list[str]:
     """The errors in the options of a playbook that has no other check, also where a playbook of the site runs it."""
-    return [*dict.fromkeys(filter(None, [*option_errors(host), limit_error(host, playbook)]))]
+    names = name_errors({host.name: host}, host.known_variables, host.given_variables)
+    return [*dict.fromkeys(filter(None, [*option_errors(host), limit_error(host, playbook), *names]))]
 
 
 def is_of_collection(playbook: str) -> bool:

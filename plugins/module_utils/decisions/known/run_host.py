@@ -73,8 +73,23 @@ class RunHost(Mapping[str, Any]):
 
     @property
     @abstractmethod
+    def known_variables(self) -> frozenset[str]:
+        """The names of the variables of this collection: the options in the argument specs of all roles."""
+
+    @property
+    @abstractmethod
+    def given_variables(self) -> frozenset[str]:
+        """The names of the variables on the command line (-e)."""
+
+    @property
+    @abstractmethod
     def playbooks(self) -> list[str]:
         """The playbooks on the command line."""
+
+    @property
+    @abstractmethod
+    def no_inventory(self) -> str:
+        """Why the inventories on the command line have no cluster."""
 
     @property
     def name(self) -> str:

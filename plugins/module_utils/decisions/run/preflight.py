@@ -20,6 +20,7 @@ from ...cluster.package_source import package_entries
 from ...cluster.programs import script_errors
 from ...cluster.render import gres_lines, node_lines, partition_lines
 from ...cluster.storage_key import storage_warning
+from ...cluster.variable_names import file_errors, name_errors
 from ...configuration.spank import plugstack_lines
 from ...language.formatting import listed
 from ...language.hostlist import expand, fold
@@ -93,6 +94,11 @@ OLDEST_ANSIBLE = (2, 19)
 # -- the variables ---------------------------------------------------------------------------------------------------
 
 
+def no_cluster(host: RunHost) -> str:
+    """Why a run has no cluster."""
+    return f"There is no cluster (group slurm_cluster): {host.no_inventory}"
+
+
 def variable_errors(host: RunHost) -> list[str]:
     """The errors in the variables of all hosts.
 
@@ -101,8 +107,16 @@ def variable_errors(host: RunHost) -> list[str]:
     groups = host["groups"]
     names = dict.fromkeys(name for group in ROLES.values() for name in groups.get(group, ()))
     options = {role: host.argument_options(role) for role in ROLES}
-    wrong = argument_errors({name: host.of(name) for name in names}, ROLES, groups, options)
-    return old_names(host)[1] + wrong + model_errors(model(host), groups["all"])
+    hosts = {name: host.of(name) for name in names}
+    old, wrong = old_names(host)[1], argument_errors(hosts, ROLES, groups, options)
+    return old + unknown_names(host, hosts) + wrong + model_errors(model(host), groups["all"])
+
+
+def unknown_names(host: RunHost, hosts: Mapping[str, RunHost]) -> list[str]:
+    """The errors in names of variables, and of files of variables."""
+    known = host.known_variables | {name.old for name in deprecated_names.OLD_NAMES}
+    files = file_errors(str(host["slurm_cluster_dir"]), {*host["groups"]}, {*host["groups"]["all"]})
+    return [*name_errors(hosts, known, host.given_variables), *files]
 
 
 def old_names(host: RunHost) -> tuple[list[str], list[str]]:
