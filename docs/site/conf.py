@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The settings of Sphinx for the documentation site (docs/design/site.md)."""
 
+from pathlib import Path
+
 project = "gpucluster.slurm"
 project_copyright = "gpucluster.slurm contributors"
 extensions = ["myst_parser", "sphinx_antsibull_ext"]
@@ -25,6 +27,7 @@ html_theme = "furo"
 html_title = "gpucluster.slurm"
 html_static_path = ["style.css"]
 html_css_files = ["style.css"]
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False

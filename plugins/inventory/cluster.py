@@ -86,6 +86,7 @@ keyed_groups:
     key: inventory_hostname.split('-')[1] | default('none')
 """
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -142,6 +143,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         """Fill the inventory from a cluster file."""
         super().parse(inventory, loader, path, cache)
         measured = hardware_file(path)
+        self._refuse_second(path, measured)
         try:
             document = self._with_new_names(self._document(path))
             others = (
@@ -169,6 +171,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             options = loader.load_from_file(path, cache="none", trusted_as_template=True)
             self.set_options(direct={key: value for key, value in options.items() if key not in people})
             self._construct(cluster)
+
+    def _refuse_second(self, path: str, measured: str) -> None:
+        """Refuse two clusters in one run: the groups would have the hosts of both, and the variables of the last."""
+        group = self.inventory.groups.get("slurm_cluster")
+        first = str(group.get_vars().get("slurm_hardware_file", "")) if group else ""
+        if first and first != str(Path(measured).resolve()):
+            other = re.sub(r"hardware(\.ya?ml)$", r"cluster\1", first)
+            self._stop(f"Two cluster files in one run, {other} and {path}: name one of them with -i.")
 
     def _refuse(self, path: str, problems: list[str]) -> NoReturn:
         """Show what is wrong, once: Ansible would show the message of an exception several times."""

@@ -48,7 +48,7 @@ _OPEN = (0, 0)
 _LAST_PART = re.compile(r"(?:\[[0-9]+\]|\.[^.\[]*)$")
 """The last part of a key: `[1]` or `.MaxTime`."""
 _TYPESET = re.compile("[\u201c\u201d\u2018\u2019\u00ab\u00bb]")
-_HAS_LINE = re.compile(r".*?: line [0-9?]+: ")
+_HAS_LINE = re.compile(r"[^:]*: line [0-9?]+: ")
 _OF_BLOCKS = re.compile(r"expected (?:key|'-' indicator)|not allowed in this context")
 """Problems of YAML that a wrong indentation causes."""
 _NO_SPACE = re.compile(r"\s*(?:- )?\w+:\w")

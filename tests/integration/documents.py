@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runs of ansible-playbook that README.md and docs/admin show."""
+"""The runs of ansible-playbook that README.md, docs/admin and docs/recipes show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pathlib import Path
 
 from lab import ROOT, Lab
 
-DOCUMENTS = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/admin/*.md")))
+DOCUMENTS = (
+    "README.md",
+    *(str(path.relative_to(ROOT)) for room in ("admin", "recipes") for path in sorted(ROOT.glob(f"docs/{room}/*.md"))),
+)
 
 _COMMAND = re.compile(r"(?:^ *|`)(ansible-playbook gpucluster\.slurm\.(?:[^`\n\\]|\\\n)*)", re.MULTILINE)
 """At the beginning of a line, or of a quotation; within a line it is a part of an output."""

@@ -32,8 +32,28 @@ STYLE = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)")
 WITHOUT_A_WAY = {"genindex.html", "search.html"}
 """Sphinx's own pages; the search box leads to the search."""
 PROGRAM = find_program()
+DOCUMENTS = (*(ROOT / "docs/recipes").glob("*.md"), *(ROOT / "docs/admin").glob("*.md"))
 SAMPLE = 40
 """The messages that are searched for, evenly from all of them."""
+SEARCHES = {
+    "add a node": "add-node",
+    "replace node": "replace-node",
+    "remove nodes": "remove-node",
+    "broken GPU": "broken-gpu",
+    "install driver": "install-driver",
+    "desktop": "workstation",
+    "update packages": "update-packages",
+    "security updates": "update-packages",
+    "maintenance window": "maintenance",
+    "reservation": "reservation",
+    "new user": "add-user",
+    "user leaves": "remove-user",
+    "GPU hours": "gpu-hours",
+    "job pending": "job-waits",
+    "grafana": "monitoring",
+    "uninstall": "uninstall",
+}
+"""What people type into the search, and the recipe that they want."""
 
 
 @cache
@@ -68,7 +88,7 @@ def test_there_are_pages_of_each_kind() -> None:
     modules = sorted(path.stem for path in (ROOT / "plugins/modules").glob("*.py"))
     wanted = {f"roles/{name}/README.html" for name in roles if (ROOT / "roles" / name / "README.md").exists()}
     wanted |= {f"reference-pages/{name}_module.html" for name in modules}
-    wanted |= {f"{path.relative_to(ROOT).with_suffix('')}.html" for path in (ROOT / "docs/admin").glob("*.md")}
+    wanted |= {f"{path.relative_to(ROOT).with_suffix('')}.html" for path in DOCUMENTS}
     assert wanted - set(pages()) == set()
 
 
@@ -156,6 +176,21 @@ def test_the_search_finds_messages_without_a_server(window: Browser) -> None:
         if page not in search(window, words):
             missed.append((words, page))
     assert missed == []
+
+
+def room(page: str) -> int:
+    """The place of a page among the results: recipes, pages of administrators and users, all others."""
+    rooms = (("docs/recipes/",), ("docs/admin/", "docs/user/", "README.html"))
+    return next((place for place, start in enumerate(rooms) if page.startswith(start)), len(rooms))
+
+
+def test_the_search_has_recipes_first_and_the_right_one_before_the_others(window: Browser) -> None:
+    found = {words: search(window, words) for words in SEARCHES}
+    assert {words: pages_found[:1] for words, pages_found in found.items()} == {
+        words: [f"docs/recipes/{recipe}.html"] for words, recipe in SEARCHES.items()
+    }
+    rooms = {words: [*map(room, pages_found)] for words, pages_found in found.items()}
+    assert rooms == {words: sorted(places) for words, places in rooms.items()}
 
 
 @pytest.mark.parametrize("width", [390, 1280])

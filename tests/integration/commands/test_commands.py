@@ -1,10 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each run of ansible-playbook in README.md and docs/admin, as it stands there, from bare hosts to the last node.
+"""Each run of ansible-playbook in README.md, docs/admin and docs/recipes, as it stands, from bare hosts to the end.
 
 Those of docs/admin/adopt.md are in scenario adopt, those of images.md in scenario image, those with which a cluster
-begins (docs/admin/getting-started.md) in scenario first, and those of acceptance.md need equal links and disks. The
+begins (docs/admin/getting-started.md) in scenario first, and measurements (accept) need equal links and disks. The
 tests depend on each other and run in this order. A reboot is as in reboots.py, and the kernel's package is empty.
 """
 
@@ -50,11 +50,13 @@ BEGIN = [
     for command in commands("docs/admin/getting-started.md")
     if playbook(command) == "new" or "one.cluster.yml" in command
 ]
-IMAGES = [command for command in commands(*DOCUMENTS) if playbook(command) == "image"]
-PAGES = ("docs/admin/adopt.md", "docs/admin/acceptance.md", "docs/admin/images.md")
-ELSEWHERE = (*commands(*PAGES), *BEGIN, *IMAGES)
+ELSEWHERE = (*commands("docs/admin/adopt.md", "docs/admin/images.md"), *BEGIN)
 STORY = sorted(
-    (command for command in commands(*DOCUMENTS) if command not in ELSEWHERE),
+    (
+        command
+        for command in commands(*DOCUMENTS)
+        if command not in ELSEWHERE and playbook(command) not in ("accept", "image")
+    ),
     key=lambda command: ORDER.index(playbook(command)),
 )
 
