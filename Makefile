@@ -131,7 +131,7 @@ unit: $(ready) ## run the unit tests, with each environment
 	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit -m "$${TEST_MARKS:-$$choice}" || status=1; \
 	  choice='not rare and not once'; done; exit $$status
 
-doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of defaults, causes, failures and alerts, the dashboards, the upgrade notes, the site's pictures
+doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of playbooks, defaults, causes, failures and alerts, the dashboards, the upgrade notes, the site's pictures
 	antsibull-changelog lint
 	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
 	python tests/tools/key_files.py --check
@@ -140,6 +140,7 @@ doc-lint: $(ready) ## check the changelog, the documentation of plugins and role
 	python tests/tools/defaults_page.py --check
 	python tests/tools/doctor_page.py --check
 	python tests/tools/failures_page.py --check
+	python tests/tools/playbooks_page.py --check
 	python tests/tools/alerts_page.py --check
 	python tests/tools/dashboards.py --check
 	python tests/tools/upgrade_notes.py --check
@@ -156,6 +157,7 @@ molecule-%: $(ready) ## run one scenario of the folder molecule: molecule-defaul
 site-environment := .cache/site/environment
 site: $(site-environment)/.ready | $(ready) ## build the documentation site in .cache/site/html, and check it
 	python tests/tools/site_source.py .cache/site/source
+	rm -rf .cache/site/html
 	unshare --map-root-user --net $(site-environment)/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env \
 	  .cache/site/source .cache/site/html
 	pytest -q tests/site
@@ -181,13 +183,14 @@ release: $(ready) ## make a release of VERSION=1.2.3 REPOSITORY=https://...: com
 upgrade-notes: $(ready) ## print what to know for the step FROM=1.2.3 TO=1.3.0; without TO, what is not released yet
 	@python tests/tools/upgrade_notes.py "$(FROM)" "$(TO)"
 
-docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of defaults, causes, failures and alerts, the dashboards, the upgrade notes, and the site's pictures
+docs: $(ready) ## write what follows from the keys of the cluster file, the tables of the roles' READMEs, the schema, and the pages of playbooks, defaults, causes, failures and alerts, the dashboards, the upgrade notes, and the site's pictures
 	python tests/tools/key_files.py
 	tests/tools/role_tables
 	python tests/tools/cluster_schema.py
 	python tests/tools/defaults_page.py
 	python tests/tools/doctor_page.py
 	python tests/tools/failures_page.py
+	python tests/tools/playbooks_page.py
 	python tests/tools/alerts_page.py
 	python tests/tools/dashboards.py
 	python tests/tools/upgrade_notes.py

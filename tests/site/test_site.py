@@ -166,7 +166,8 @@ def search(window: Browser, words: str) -> list[str]:
 
 
 def test_the_search_finds_messages_without_a_server(window: Browser) -> None:
-    whole = re.compile(r"(?<![\w.'])[a-z]{3,}(?![\w.'])")
+    # The search ignores short words such as "not have any more".
+    whole = re.compile(r"(?<![\w.'])[a-z]{5,}(?![\w.'])")
     found = [message for message in site_messages.messages() if len(whole.findall(message.text)) > 3]
     missed = []
     for message in found[:: len(found) // SAMPLE]:
@@ -198,7 +199,6 @@ def test_the_search_has_recipes_first_and_the_right_one_before_the_others(window
     [
         *(
             "index",
-            "start",
             "administrators",
             "troubleshooting",
             "README",

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cluster of the Slurm Setup Guide, and the commands that the guide runs on it (docs/admin/guide.md).
+"""The cluster of the Slurm Setup Guide, and the commands that the guide runs on it (docs/design/guides.md).
 
 The hosts are stand-ins for Ubuntu 24.04: Debian hosts that answer as Ubuntu does, with Debian's packages of Slurm under
 Ubuntu's version. The GPUs and nvidia-smi are stand-ins, too. The tests run in this order.
