@@ -20,12 +20,12 @@ HEAD = """# Failures of daemons, hosts and disks: what users see
 
 <!-- `make docs` writes this page from tests/tools/failures_page.py -->
 
-Running jobs continue, unless a row says otherwise. [doctor](doctor.md) finds the cause and names the remedy. A daemon
-that was killed or has crashed starts again after some seconds. `SlurmctldTimeout` is 120 s and `SlurmdTimeout` 300 s
-by default.
+Running jobs continue, unless a row says otherwise. [doctor](doctor.md) names the cause and the remedy. A daemon that
+was killed or has crashed starts again after some seconds. `SlurmctldTimeout` is 120 s and `SlurmdTimeout` 300 s by
+default.
 
-After "Socket timed out" or "Connection reset by peer", slurmctld may have done what a command asked, or do it later:
-look with `squeue` before you submit a job again. After "Unable to contact slurm controller" nothing was done.
+After "Socket timed out" or "Connection reset by peer", slurmctld may have obeyed a command, or do so later: look with
+`squeue` before you submit a job again. After "Unable to contact slurm controller" nothing was done.
 
 | Failure | Users see | Lost | Until | What to do |
 |---|---|---|---|---|
@@ -75,8 +75,7 @@ FAILURES = (
     Failure(
         "slurmdbd",
         "`sacct`, `sacctmgr` and `sreport` fail. Jobs start and end, with the limits and shares of before",
-        "nothing up to `MaxDBDMsgs` messages (7 for a job, 2 for each srun in it). All that wait, if slurmctld is "
-        "killed meanwhile",
+        "nothing up to `MaxDBDMsgs` messages (7 for a job, 2 for each srun in it); all of them, if slurmctld is killed",
         "it runs",
         "start it; `messages-waiting` of doctor has the time that is left",
         (
@@ -97,7 +96,7 @@ FAILURES = (
         "after `SlurmdTimeout`, the node is down, and its jobs are requeued or end as NODE_FAIL",
         "nothing within `SlurmdTimeout`",
         "it runs",
-        "`doctor_repair=true` starts it, or `systemctl start slurmd` or `munge`",
+        "`doctor_repair=true` starts it",
         (
             f"{FAULTS}[slurmd]",
             f"{FAULTS}[munged of a node]",
@@ -117,7 +116,7 @@ FAILURES = (
         "as slurmctld",
         "the last seconds; the time since the backup if its disk is lost",
         "it boots, or is [restored](recovery.md#restore)",
-        "boot it; if the disk is lost, run `restore`, never `site`",
+        "boot it; if its disk is lost, run `restore`, never `site`",
         ("tests/integration/recovery/test_recovery.py::test_a_lost_controller",),
     ),
     Failure(
@@ -125,7 +124,7 @@ FAILURES = (
         "as slurmdbd",
         "nothing up to `MaxDBDMsgs`; records since the backup if its disk is lost",
         "it boots, or is restored",
-        "boot it; if the disk is lost, run `restore`",
+        "boot it; if its disk is lost, run `restore`",
         ("tests/integration/recovery/test_recovery.py::test_a_lost_database_host",),
     ),
     Failure(
@@ -133,15 +132,15 @@ FAILURES = (
         "their sessions end. Jobs of srun continue without output until their time limit",
         "what srun prints",
         "it boots",
-        "log in elsewhere, `scancel` such jobs; `site` installs a lost host",
+        "`scancel` such jobs; `site` installs a lost host",
         ("tests/integration/faults/test_failures.py::test_a_lost_login_host",),
     ),
     Failure(
         "compute node",
-        "its jobs end: batch jobs run again from their beginning, srun and salloc end as NODE_FAIL",
+        "batch jobs run again from their beginning, srun and salloc end as NODE_FAIL",
         "what these jobs have not written",
         "jobs run again after `SlurmdTimeout` and 2 minutes",
-        "repair it; it returns by itself, except after a boot within `SlurmdTimeout`: resume it",
+        "repair it; resume it if it has booted within `SlurmdTimeout`",
         ("tests/integration/faults/test_failures.py::test_a_lost_node",),
     ),
     Failure(
@@ -173,7 +172,7 @@ FAILURES = (
         'sacct lacks what is new ("The table is full" in the log of slurmdbd)',
         "nothing up to `MaxDBDMsgs`",
         "there is room",
-        "make room; let slurmdbd keep less (`Purge...After`, [defaults](defaults.md#slurmdbdconf))",
+        "make room; let slurmdbd [keep less](accounting.md#how-long-records-stay)",
         (f"{FAULTS}[full disk of the database]",),
     ),
     Failure(
@@ -201,10 +200,10 @@ FAILURES = (
     ),
     Failure(
         "file server of homes or data",
-        "with `hard` mounts programs wait and then continue; with `soft` ones their writes fail. Nodes are drained",
+        "nodes are drained; programs wait with `hard` mounts, and fail to write with `soft` ones",
         "with `soft`, what was being written",
         "it answers; the health check then resumes the nodes",
-        "repair it; a mount that stays stale needs a reboot",
+        "repair it; reboot a node with a stale mount",
         (
             "tests/integration/people/test_storage.py::test_a_hung_mount_blocks_neither_the_run_nor_the_health_check",
             "tests/integration/people/test_access.py::test_a_home_that_does_not_answer_delays_the_message_by_two_seconds",
@@ -235,7 +234,7 @@ FAILURES = (
         "nothing",
         "nothing ([killed runs](killed-runs.md))",
         "the next run",
-        "run the playbook again; [the backup](recovery.md#restore) has the cluster file and the secrets",
+        "run the playbook again; [the backup](recovery.md#restore) has what the host had",
         ("tests/integration/default/test_bare_hosts.py::test_the_next_run_finishes_what_was_left",),
     ),
 )
