@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -186,11 +185,8 @@ def test_through_a_pipe(tmp_path: Path) -> None:
 
 def test_the_program_of_the_documentation(tmp_path: Path) -> None:
     """Scenario single runs it on a cluster, and cancels it."""
-    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/admin/runner.md").read_text(), re.DOTALL)
-    assert len(program.splitlines()) < 100
-    path = tmp_path / "run.py"
-    path.write_text(program)
-    command = [sys.executable, str(path), str(directory(tmp_path / "data", [TURN])), "play.yml", "--diff"]
+    program = str(ROOT / "runner/run.py")
+    command = [sys.executable, program, str(directory(tmp_path / "data", [TURN])), "play.yml", "--diff"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines()[-3:] == [
         "play: changed",

@@ -47,18 +47,9 @@ def result_of(artifacts: Path) -> dict[str, Any]:
     return dict(content["slurm_result"])
 
 
-@pytest.fixture(name="program", scope="module")
-def program_of_the_documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The text of the page, in a file."""
-    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/admin/runner.md").read_text(), re.DOTALL)
-    path = tmp_path_factory.mktemp("program") / "run.py"
-    path.write_text(program)
-    return path
-
-
-def start(program: Path, data: Path, *options: str) -> subprocess.Popen[str]:
-    """The program, as somebody starts it."""
-    command = [sys.executable, str(program), str(data), SITE, *options]
+def start(data: Path, *options: str) -> subprocess.Popen[str]:
+    """The program of the documentation, as somebody starts it."""
+    command = [sys.executable, str(ROOT / "runner/run.py"), str(data), SITE, *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -75,8 +66,8 @@ def test_each_playbook_has_a_result(lab: Lab, playbook: str) -> None:
     assert result["progress"]["percent"] == 100 or run.rc
 
 
-def test_the_program_of_the_documentation(lab: Lab, tmp_path: Path, program: Path) -> None:
-    process = start(program, data_directory(lab, tmp_path / "data"))
+def test_the_program_of_the_documentation(lab: Lab, tmp_path: Path) -> None:
+    process = start(data_directory(lab, tmp_path / "data"))
     output, _none = process.communicate(timeout=600)
     assert process.returncode == 0, output
     percents = [int(number) for number in re.findall(r"^ *(\d+) %", output, re.MULTILINE)]
@@ -86,10 +77,10 @@ def test_the_program_of_the_documentation(lab: Lab, tmp_path: Path, program: Pat
 
 
 @pytest.mark.rare  # scenario default cancels runs
-def test_the_program_ends_a_run(lab: Lab, tmp_path: Path, program: Path) -> None:
+def test_the_program_ends_a_run(lab: Lab, tmp_path: Path) -> None:
     """The next run gets the run lock of the one that has ended."""
     data = data_directory(lab, tmp_path / "data")
-    process = start(program, data)
+    process = start(data)
     assert process.stdout is not None
     for line in process.stdout:
         if "Gather facts" in line or "Plan" in line:
