@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tables of docs/admin/operations.md: every playbook, every stage and its tags."""
+"""Tables from the playbooks: every playbook, every stage and its tags, the plays that stop a run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,21 @@ def module_of_the_page(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("playbooks_page")
 
 
-def test_the_page_is_current(page: Any) -> None:
-    """`make docs` writes it."""
-    text = page.PAGE.read_text()
-    assert page.page(text) == text
+def test_the_pages_are_current(page: Any) -> None:
+    """`make docs` writes them."""
+    assert page.pages() == {path: path.read_text() for path in (page.PAGE, page.DECISIONS)}
+
+
+def test_a_play_that_stops_a_run_without_a_reason_is_named(
+    page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "PLAYBOOKS", tmp_path)
+    text = "---\n- name: Play\n  hosts: all\n  any_errors_fatal: true"
+    (tmp_path / "play.yml").write_text(f"{text} # it is first\n")
+    assert page.stopping() == [("`play`", "Play", "it is first")]
+    (tmp_path / "play.yml").write_text(f"{text}\n")
+    with pytest.raises(SystemExit, match="must say why"):
+        page.stopping()
 
 
 def test_every_tag_is_in_the_table(page: Any) -> None:
