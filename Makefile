@@ -131,7 +131,7 @@ unit: $(ready) ## run the unit tests, with each environment
 	  echo "==> $$environment"; $$environment/bin/pytest -q tests/unit -m "$${TEST_MARKS:-$$choice}" || status=1; \
 	  choice='not rare and not once'; done; exit $$status
 
-doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of playbooks, defaults, causes, failures and alerts, the dashboards, the upgrade notes, the site's pictures
+doc-lint: $(ready) ## check the changelog, the documentation of plugins and roles, the roles' READMEs, the schema, the pages of playbooks, defaults, causes, failures and alerts, the dashboards, the upgrade notes, the site's pictures, the number of words
 	antsibull-changelog lint
 	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
 	python tests/tools/key_files.py --check
@@ -145,6 +145,7 @@ doc-lint: $(ready) ## check the changelog, the documentation of plugins and role
 	python tests/tools/dashboards.py --check
 	python tests/tools/upgrade_notes.py --check
 	python tests/tools/site_pictures.py --check
+	tests/tools/count_words --check
 
 # One cluster from bare hosts is enough to show that the collection runs on the newest ansible-core as well. That of the
 # guide needs few runs, which take a quarter longer with a Python of pyenv.

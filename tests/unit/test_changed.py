@@ -104,10 +104,10 @@ def test_paths_that_differ_choose_stages(tmp_path: Path) -> None:
     (tmp_path / "LICENSE").unlink()
     (tmp_path / "README.md").write_text("new\n")
     result = changed("HEAD")
-    assert set(result.stdout.split()) == {"unit", "sanity", "site"}
-    assert "  LICENSE  (LICENSE): sanity\n  README.md  (*.md): unit sanity site\n" in result.stderr
+    assert set(result.stdout.split()) == {"unit", "sanity", "doc-lint", "site"}
+    assert "  LICENSE  (LICENSE): sanity\n  README.md  (*.md): unit sanity doc-lint site\n" in result.stderr
     git(tmp_path, "update-ref", "refs/remotes/origin/main", "HEAD~1")
-    assert set(changed().stdout.split()) == {"lint", "unit", "sanity", "site"}
+    assert set(changed().stdout.split()) == {"lint", "unit", "sanity", "doc-lint", "site"}
     assert "No such" not in result.stderr
     result = changed("nothing")
     assert (result.returncode, "BASE=" in result.stderr) == (1, True)
