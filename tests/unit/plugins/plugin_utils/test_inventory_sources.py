@@ -115,7 +115,9 @@ def test_two_cluster_files_are_refused_and_one_that_is_named_twice_is_not(here: 
 
 def test_a_directory_has_the_cluster_file_and_files_of_ansible_whatever_else_is_there(here: Path) -> None:
     (here / "my.cluster.yml").write_text(CLUSTER)
-    (here / "hosts.ini").write_text("[bastions]\nbastion1\n")
+    for name in ("hosts", "site.ini"):
+        (here / name).write_text("[bastions]\nbastion1\n")
+    (here / "my_inventory.yml").write_text("all: {hosts: {proxy1: }}\n")
     for name in (
         "people.csv",
         "people.yml",
@@ -131,4 +133,5 @@ def test_a_directory_has_the_cluster_file_and_files_of_ansible_whatever_else_is_
     found = inventory(here, ".")
     assert (found.returncode, found.stderr) == (0, "")
     assert '"bastions"' in found.stdout
+    assert '"proxy1"' in found.stdout
     assert '"people"' not in found.stdout.replace('"slurm_people"', "")
