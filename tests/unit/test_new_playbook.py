@@ -108,7 +108,7 @@ def test_a_cluster_file_from_hosts(tmp_path: Path) -> None:
         "rocky": "left out: unknown platform rocky 9.5, allowed: debian 12, ",
         "full": "left out: 100 MiB are free in /var/lib, allowed: 1024 or more",
         "busy": "Slurm 23.11.4, runs slurmd, 2 jobs left out: belongs to another cluster (2 jobs run), which stays",
-        "nosudo": "nosudo yes no - - - - - - left out: no sudo: Premature end of stream waiting for become success",
+        "nosudo": "nosudo yes no - - - - - - - - - left out: no sudo: Premature end of stream waiting for become success",
         "gone": "left out: unreachable: ",
     }.items():
         assert words in row.get(name, ""), (name, told)
