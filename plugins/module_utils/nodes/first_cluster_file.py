@@ -171,12 +171,13 @@ def _read_result(variables: Mapping[str, Any], task: str) -> Entry:
 
 def host_failure(variables: Mapping[str, Any]) -> str:
     """Why there are no facts of a host, by the registered results of its tasks; empty if there are."""
-    ping, facts_task = (_read_result(variables, task) for task in ("ping", "facts"))
-    if ping.get("unreachable"):
-        return f"unreachable: {_describe_failure(ping)}"
-    if ping.get("ping") == "pong" and (facts_task.get("ansible_facts") or {}).get("slurm_host"):
+    answer = _read_result(variables, "facts")
+    if (answer.get("ansible_facts") or {}).get("slurm_host"):
         return ""
-    failure = _describe_failure(facts_task if ping.get("ping") == "pong" else ping)
+    reason = answer.get("no_answer") or answer
+    failure = _describe_failure(reason)
+    if reason.get("unreachable"):
+        return f"unreachable: {failure}"
     return f"no sudo: {failure}" if _SUDO.search(failure) else f"Ansible cannot run a module: {failure}"
 
 
