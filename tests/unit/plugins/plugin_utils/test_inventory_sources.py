@@ -92,9 +92,9 @@ def test_files_of_other_plugins_are_left_to_them(here: Path) -> None:
 
 def inventory(directory: Path, *sources: str) -> subprocess.CompletedProcess[str]:
     """`ansible-inventory` with the configuration that playbook new writes."""
-    command = [Path(sys.executable).with_name("ansible-inventory"), "--list"]
+    command = [str(Path(sys.executable).with_name("ansible-inventory")), "--list"]
     return subprocess.run(
-        [*command, *(word for source in sources for word in ("-i", source))],
+        [*command, *(f"--inventory={source}" for source in sources)],
         cwd=directory,
         env={**os.environ, "ANSIBLE_CONFIG": str(CONFIGURATION)},
         capture_output=True,
