@@ -48,6 +48,7 @@ check: $(ready) ## run lint, unit, sanity and doc-lint: no hosts, 3 to 6 minutes
 	@tests/tools/stages $(check-lanes)
 
 test: $(ready) ## run check, the scenarios default, containers, single and guide, and one for each other release of Slurm
+	@tests/tools/stalest --old $(all-lanes)
 	@tests/tools/stages $(test-lanes)
 
 test-all: $(ready) ## run test, virtual machines, NVIDIA's driver, four hosts with each other release; hours without KVM
@@ -57,6 +58,11 @@ test-all: $(ready) ## run test, virtual machines, NVIDIA's driver, four hosts wi
 test-all test-changed: export TEST_MARKS := rare or not rare
 test-changed: $(ready) ## run the stages for files that differ from the commit BASE=... (default: start of the branch)
 	@stages=$$(tests/tools/changed $(BASE)) && tests/tools/stages --only "$$stages" $(all-lanes)
+
+N ?= 4
+stalest: $(ready) ## run the N=4 stages of test-all that are longest not run (or STAGES="..."), and note them in tests/ran.txt
+	@tests/tools/stalest $(if $(STAGES),--only "$(STAGES)",--number $(N)) $(all-lanes)
+stalest: export TEST_MARKS := rare or not rare
 
 stages-%: ## print the stages of a tier and their time limits in minutes, as JSON: stages-check, stages-test, stages-all
 	@python3 tests/tools/stages --list $($*-lanes)
@@ -242,4 +248,4 @@ page-pictures: $(ready) ## draw docs/report-*.png again: the page of clusters th
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device site release upgrade-notes docs benchmark demo picture dashboard-pictures page-pictures demo-clean
+.PHONY: help check test test-all test-changed stalest setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device site release upgrade-notes docs benchmark demo picture dashboard-pictures page-pictures demo-clean

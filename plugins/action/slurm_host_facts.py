@@ -13,6 +13,8 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+
 from ..module_utils.decisions.known.run_host import ANSWER
 from ..module_utils.decisions.playbooks import report_content
 from ..module_utils.decisions.run import questions, requirements, stages
@@ -26,6 +28,7 @@ QUESTIONS: Mapping[str, Callable[[TemplatedHost], dict[str, Any]]] = {
     "lists": lambda host: questions.questions(host, update_lists=True),
     "role": questions.role_questions,
     "cluster": questions.cluster_questions,
+    "new": questions.new_host_questions,
 }
 """By the option `purpose` of the module."""
 
@@ -38,6 +41,8 @@ class ActionModule(WithClock):
         variables, purpose = task_vars or {}, self._task.args.pop("purpose", "")
         if purpose:
             self._task.args = QUESTIONS[purpose](TemplatedHost(variables, self._templar, self._loader))
+        if purpose == "new":
+            return self._answer_or_reason(task_vars)
         result = super().run(tmp, task_vars)
         if purpose not in ("site", "lists", "report") or "slurm_host" not in result.get("ansible_facts", {}):
             return result
@@ -48,6 +53,16 @@ class ActionModule(WithClock):
             told = {"objections": objections, "stages": needed, "drift": report_content.own(host, objections)}
             return {**result, **told}
         return {**self._grouped(needed, variables), **result, "objections": objections, "stages": needed}
+
+    def _answer_or_reason(self, task_vars: Variables | None) -> Answer:
+        """The result, or why there is none, which is no failure: a playbook shows a table of all hosts."""
+        try:
+            result = super().run(None, task_vars)
+        except AnsibleError as error:
+            return {"no_answer": {"unreachable": isinstance(error, AnsibleConnectionFailure), "msg": str(error)}}
+        failed = result.get("failed") or "slurm_host" not in result.get("ansible_facts", {})
+        reason = {name: str(result.get(name, "")) for name in ("msg", "module_stderr")}
+        return {"no_answer": {"unreachable": bool(result.get("unreachable")), **reason}} if failed else result
 
     def _grouped(self, needed: list[str], task_vars: Variables) -> Answer:
         """Put the host into the groups of these stages, as the module group_by does it in this release of Ansible.

@@ -76,9 +76,10 @@ ARGUMENTS = {
         "of the host what they have to know. With V(site) and V(lists), it also decides what the host needs, and puts "
         "it into groups C(slurm_needs_STAGE). With V(lists), apt downloads its lists of packages first. With "
         "V(report), it decides without groups, and tells what is different from the cluster file. V(role) is for a "
-        "role that is used alone, V(cluster) only finds out whether the host belongs to another cluster.",
+        "role that is used alone, V(cluster) only finds out whether the host belongs to another cluster. With "
+        "V(new), a host that cannot answer does not fail: the result has the reason.",
         default="",
-        choices=["", "site", "lists", "report", "role", "cluster"],
+        choices=["", "site", "lists", "report", "role", "cluster", "new"],
     ),
     "packages": several("Packages to find, by name."),
     "slurm_package": option(

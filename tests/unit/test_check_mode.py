@@ -93,6 +93,7 @@ FORETOLD_BY = {
     "registry/clients: Trust the certificate": "Write the certificate of its authority",
     "slurm_accounting/main: Make reservations": "Show that nothing is compared",
     "slurmctld/run: Check slurmctld": "Apply Slurm's configuration",
+    "slurm/server: Make a certificate": "Run the services",
     "slurmdbd/configure: Wait until it answers": "Run slurmdbd",
     "validate/main: Report": "Run the jobs",
 }

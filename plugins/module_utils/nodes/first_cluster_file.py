@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +36,16 @@ LEAST_MIB = 1024
 
 DAEMONS = ("slurmctld", "slurmdbd", "slurmd", "sackd")
 
-COLUMNS = ("host", "reached", "sudo", "platform", "clock", "name", "address", "free", "Slurm and munge", "what happens")
+COLUMNS = (
+    *("host", "reached", "sudo", "platform", "CPUs", "memory", "GPUs", "clock", "name", "address", "free"),
+    *("Slurm and munge", "what happens"),
+)
+
+DRIVER_FIRST = "install the driver (role nvidia_driver), then run new again, and site.yml after it"
+"""The order in which GPUs become gres: a driver tells their types and device files."""
+
+TIME_LIMITS = {"DefaultTime": "01:00:00", "MaxTime": "7-00:00:00"}
+"""The limits of a first partition: without any, a job that hangs keeps its GPUs until a person sees it."""
 
 _PROCESS = re.compile(r"^\d+ (?:\S*/)?(slurmctld|slurmdbd|slurmd|sackd|munged)\b", re.MULTILINE)
 _STEP = re.compile(r"^\d+ slurmstepd: \[(\d+)", re.MULTILINE)
@@ -146,6 +156,7 @@ def _read_candidate(name: str, variables: Mapping[str, Any], platforms: Sequence
     host.hardware = facts_task["ansible_facts"].get("slurm_hardware") or {}
     host.offset = float(facts_task.get("clock_offset", 0))
     _check_platform(host, facts, platforms)
+    _show_hardware(host)
     _find_name(host, facts)
     _find_address(host, str(variables.get("ansible_host") or ""), str(addresses.get("stdout", "")).split())
     _check_room(host, facts)
@@ -160,12 +171,13 @@ def _read_result(variables: Mapping[str, Any], task: str) -> Entry:
 
 def host_failure(variables: Mapping[str, Any]) -> str:
     """Why there are no facts of a host, by the registered results of its tasks; empty if there are."""
-    ping, facts_task = (_read_result(variables, task) for task in ("ping", "facts"))
-    if ping.get("unreachable"):
-        return f"unreachable: {_describe_failure(ping)}"
-    if ping.get("ping") == "pong" and (facts_task.get("ansible_facts") or {}).get("slurm_host"):
+    answer = _read_result(variables, "facts")
+    if (answer.get("ansible_facts") or {}).get("slurm_host"):
         return ""
-    failure = _describe_failure(facts_task if ping.get("ping") == "pong" else ping)
+    reason = answer.get("no_answer") or answer
+    failure = _describe_failure(reason)
+    if reason.get("unreachable"):
+        return f"unreachable: {failure}"
     return f"no sudo: {failure}" if _SUDO.search(failure) else f"Ansible cannot run a module: {failure}"
 
 
@@ -180,6 +192,21 @@ def _check_platform(host: _Candidate, facts: Mapping[str, Any], platforms: Seque
     host.cells["platform"] = facts["distribution"]
     if facts["distribution"] not in platforms:
         host.reasons.append(f"unknown platform {facts['distribution']}, allowed: {', '.join(platforms)}")
+
+
+def _show_hardware(host: _Candidate) -> None:
+    """Its CPUs, memory and GPUs."""
+    hardware = host.hardware
+    if not hardware:
+        return
+    host.cells["CPUs"] = str(hardware["cpus"])
+    host.cells["memory"] = f"{hardware['real_memory'] / 1024:.0f} GiB" if hardware["real_memory"] else "?"
+    models = Counter(str(gpu["type"] or "GPU") for gpu in hardware["gpus"])
+    without = all(gpu["minor"] is None for gpu in hardware["gpus"])
+    names = ", ".join(f"{number} {model}" for model, number in models.items())
+    host.cells["GPUs"] = f"{names}{', no driver' if without else ''}" if names else "none"
+    if names and without:
+        host.comments.append(f"its GPUs have no driver: {DRIVER_FIRST}")
 
 
 def _find_name(host: _Candidate, facts: Mapping[str, Any]) -> None:
@@ -331,7 +358,7 @@ def new_cluster(
         "table": _make_table(candidates, parts),
         "errors": _find_errors(cluster),
         "cluster": cluster,
-        "remarks": [*_describe_candidates(candidates), *described["notes"]],
+        "remarks": [*_describe_candidates(candidates), *described["notes"], *_lack_of_gpus(candidates)],
         "notes": {node["hardware"]: node["notes"] for node in described["nodes"]},
     }
 
@@ -370,6 +397,12 @@ def _describe_candidates(candidates: Iterable[_Candidate]) -> list[str]:
     """Comments on the hosts, those that are left out first."""
     left_out = [f"{host.known_as} is left out: {'; '.join(host.reasons)}" for host in candidates if host.reasons]
     return [*left_out, *(f"{host.name}: {what}" for host in candidates if not host.reasons for what in host.comments)]
+
+
+def _lack_of_gpus(candidates: Iterable[_Candidate]) -> list[str]:
+    """What to do if the cluster is to have GPUs, and no host shows one."""
+    none = not any(host.has_gpus for host in candidates)
+    return [f"no host shows a GPU. If some have GPUs: {DRIVER_FIRST}"] if none else []
 
 
 def _compare_clocks(hosts: Iterable[_Candidate], controllers: Sequence[str]) -> None:
@@ -463,7 +496,8 @@ def _make_partitions(described: Mapping[str, Any]) -> list[Entry]:
         hosts["gpu" if has_gpus else "cpu"] += expand(node["hosts"])
     # Jobs go to GPUs, unless they ask for cpu.
     partitions: list[Entry] = [{"name": name, "nodes": fold(names)} for name, names in hosts.items() if names]
-    return [{**partition, **({} if number else {"default": True})} for number, partition in enumerate(partitions)]
+    first = [{"default": True}, *({} for _other in partitions[1:])]
+    return [{**partition, **default, **TIME_LIMITS} for partition, default in zip(partitions, first)]
 
 
 def _make_table(hosts: Iterable[_Candidate], parts: Mapping[str, list[str]]) -> list[str]:

@@ -312,6 +312,16 @@ def test_without_users_nobody_gets_the_page_for_administrators(site: Callable[..
     assert get(directory, "/admin/")[0] == 403
 
 
+def test_the_shortest_form_makes_its_own_certificate_once(lab: Lab, tmp_path: Path) -> None:
+    cluster = yaml.safe_load(lab.inventory.read_text()) | {"report": HOST}
+    lab.command(HOST, "rm /etc/gpucluster-slurm/report/tls.crt /etc/gpucluster-slurm/report/tls.key")
+    short = with_cluster(lab, tmp_path, cluster)
+    assert HOST in run(short).changed
+    (tmp_path / "tls.crt").write_text(lab.command(HOST, "cat /etc/gpucluster-slurm/report/tls.crt"))
+    assert get(tmp_path, "/admin/")[0] == 403, "curl has checked the certificate"
+    assert run(short).changed == {}
+
+
 def test_the_removal_takes_everything(lab: Lab, site: Callable[..., Lab]) -> None:
     without = site(None)
     assert HOST in run(without, "--check").changed

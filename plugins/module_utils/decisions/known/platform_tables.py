@@ -27,7 +27,7 @@ DISTRIBUTION_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "node_exporter": ("prometheus-node-exporter",),
     "prometheus": ("prometheus", "prometheus-alertmanager"),
     "tokens": ("python3-jwt",),
-    "slurm_report": ("nginx", "python3-jinja2"),
+    "slurm_report": ("nginx", "python3-jinja2", "openssl"),
     "rest_front": ("nginx",),
     "acceptance": ("fio", "hpcc", "iperf3"),
 }

@@ -86,7 +86,6 @@ MUNGE_CREDENTIAL: Registered[module_results.Command] = Registered("__munge_crede
 MUNGE_ENCODED: Registered[module_results.ServiceResult] = Registered("__munge_encoded")
 NEW_CLUSTER_ADDRESSES: Registered[module_results.Command] = Registered("__new_cluster_addresses")
 NEW_CLUSTER_FACTS: Registered[module_results.HostFactsResult] = Registered("__new_cluster_facts")
-NEW_CLUSTER_PING: Registered[module_results.Result] = Registered("__new_cluster_ping")
 NEW_CLUSTER_PROCESSES: Registered[module_results.Command] = Registered("__new_cluster_processes")
 NEW_CLUSTER_USER: Registered[module_results.Command] = Registered("__new_cluster_user")
 NVIDIA_DRIVER_ASKED: Registered[module_results.Command] = Registered("__nvidia_driver_asked")

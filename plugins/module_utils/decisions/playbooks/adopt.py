@@ -25,7 +25,6 @@ from .new_cluster import SCHEMA, inventory_hosts, known
 OPTIONS = ("adopt_dir", "adopt_controller", "adopt_conf")
 
 RESULTS = (
-    registered.NEW_CLUSTER_PING.name,
     registered.NEW_CLUSTER_FACTS.name,
     registered.NEW_CLUSTER_PROCESSES.name,
     registered.ADOPT_OWN.name,

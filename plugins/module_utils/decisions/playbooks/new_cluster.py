@@ -22,7 +22,6 @@ from ..known.shipped_files import ROLES, role_file
 
 RESULTS = (
     "ansible_host",
-    registered.NEW_CLUSTER_PING.name,
     registered.NEW_CLUSTER_FACTS.name,
     registered.NEW_CLUSTER_PROCESSES.name,
     registered.NEW_CLUSTER_ADDRESSES.name,

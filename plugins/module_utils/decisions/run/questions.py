@@ -116,6 +116,25 @@ def cluster_questions(host: RunHost) -> dict[str, Any]:
     return {"slurm_package": "", "state_directory": state_directory(host) if is_controller(host) else ""}
 
 
+def new_host_questions(_host: RunHost) -> dict[str, Any]:
+    """What a new cluster would need and meet on a host that has none.
+
+    The paths are files of a cluster that is there. apt is not asked for Slurm: it may have no lists of packages, and
+    nothing is changed.
+    """
+    return {
+        "packages": ["munge"],
+        "slurm_package": "",
+        "free": ["/var/lib", "/var/log"],
+        "paths": [
+            "/etc/slurm/slurm.conf",
+            "/etc/slurm-llnl/slurm.conf",
+            "/var/lib/gpucluster-slurm/good/slurm.conf",
+        ],
+        "hardware": True,
+    }
+
+
 def unique(names: Iterable[str]) -> list[str]:
     """Each of them once, in their order."""
     return list(dict.fromkeys(names))

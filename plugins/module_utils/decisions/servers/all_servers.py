@@ -42,6 +42,11 @@ def directories(host: RunHost, role: str) -> list[dict[str, Any]]:
     return SERVERS[role].directories(host)
 
 
+def certificate(host: RunHost, role: str) -> list[str]:
+    """The command that makes the certificate of a server; empty where it needs none, or the site gives it."""
+    return SERVERS[role].certificate(host)
+
+
 def services(host: RunHost, role: str) -> list[str]:
     """The services of a server on this host, in the order of their start."""
     return list(SERVERS[role].services(host))

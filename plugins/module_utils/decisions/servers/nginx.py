@@ -20,6 +20,7 @@ from typing import Any
 from ...cluster.keys import hosts_in
 from ...cluster.named_files import VAULT
 from ...cluster.render import host_addresses
+from ...cluster.schema import ip_version
 from ...formats.package_names import INSTALLED
 from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.packages import MANAGED
@@ -95,6 +96,29 @@ def tls_errors(host: RunHost, role: str, without: str) -> Iterator[str]:
         yield f"{role}_key: found {key}, which is not the key of {certificate}, allowed: the key of the certificate"
 
 
+def is_self_signed(host: RunHost, role: str) -> bool:
+    """Whether a server has a certificate that it makes itself, since the site gives none."""
+    given = any(host.option(role, f"{role}_{name}") for name in ("certificate", "key"))
+    return host.flag(role, f"{role}_tls") and not given
+
+
+def certificate_command(host: RunHost, directory: str) -> list[str]:
+    """The command with which a host makes its certificate and the key, which never leaves it.
+
+    It is of use for ten years. The certificate comes last: with it, both are complete.
+    """
+    known = host_addresses(host["slurm_addresses"], [host.name])
+    names = ",".join(
+        [f"DNS:{host.name}", *(f"IP:{entry['address']}" for entry in known if ip_version(entry["address"]))]
+    )
+    script = (
+        'umask 077; mkdir -p "$1" && cd "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 '
+        '-nodes -days 3650 -subj "/CN=$2" -addext "subjectAltName=$3" -keyout tls.key -out tls.new && '
+        "chmod 0644 tls.new && mv tls.new tls.crt"
+    )
+    return ["sh", "-c", script, "sh", directory, host.name, names]
+
+
 def _is_pair(certificate: str, key: str) -> bool:
     """Whether a key belongs to a certificate, as far as that can be seen: either may be encrypted."""
     if any(Path(path).read_bytes().startswith(VAULT) for path in (certificate, key)):
@@ -126,7 +150,8 @@ def front_files(
     values = {"body_timeout": "10s", **values, "directory": directory, "tls": tls}
     first = host.text("slurm", "nginx_server.conf.j2", listen=listen or listening(host, role), **values)
     text = host.text(role, "front.conf.j2", server=first, **values)
-    return [*(tls_files(host, role, directory) if tls else []), {"path": configuration, "content": text}]
+    given = tls and not is_self_signed(host, role)
+    return [*(tls_files(host, role, directory) if given else []), {"path": configuration, "content": text}]
 
 
 def tls_files(host: RunHost, role: str, directory: str) -> list[HostFile]:

@@ -73,7 +73,8 @@ def errors(host: RunHost) -> Iterator[str]:
             f"slurm_report.host: found {host.name}, allowed: a controller or a login host, since the page needs "
             "Slurm's commands"
         )
-    yield from nginx.tls_errors(host, ROLE, "a page without TLS")
+    if not nginx.is_self_signed(host, ROLE):
+        yield from nginx.tls_errors(host, ROLE, "a page without TLS")
     if host["slurm_report"]["proxy"]:
         yield from _proxy_errors(host, str(host["slurm_report"]["proxy"]["address"]))
     if host["slurm_report"]["password_file"]:
@@ -272,6 +273,7 @@ SERVER_ROLE = ServerRole(
     errors=errors,
     is_served=is_served,
     directories=lambda _host: DIRECTORIES,
+    certificate=lambda host: nginx.certificate_command(host, ACCESS) if nginx.is_self_signed(host, ROLE) else [],
     services=services,
     asked_files=ASKED_FILES,
     # A host that serves the page does not need the old program.

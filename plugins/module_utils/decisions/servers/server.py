@@ -42,6 +42,8 @@ class ServerRole:
     """Those without which check mode has nothing to compare, if they are not all."""
     directories: Callable[[RunHost], list[dict[str, Any]]] = nothing
     """Directories that are there before the services start."""
+    certificate: Callable[[RunHost], list[str]] = nothing
+    """The command that makes the server's own certificate, where the site gives none."""
     ready_urls: Callable[[RunHost], list[str]] = nothing
     """Pages that answer when the services work."""
     brought: Callable[[RunHost], list[str]] = nothing

@@ -92,9 +92,9 @@ def test_files_of_other_plugins_are_left_to_them(here: Path) -> None:
 
 def inventory(directory: Path, *sources: str) -> subprocess.CompletedProcess[str]:
     """`ansible-inventory` with the configuration that playbook new writes."""
-    command = [Path(sys.executable).with_name("ansible-inventory"), "--list"]
+    command = [str(Path(sys.executable).with_name("ansible-inventory")), "--list"]
     return subprocess.run(
-        [*command, *(word for source in sources for word in ("-i", source))],
+        [*command, *(f"--inventory={source}" for source in sources)],
         cwd=directory,
         env={**os.environ, "ANSIBLE_CONFIG": str(CONFIGURATION)},
         capture_output=True,
@@ -115,7 +115,9 @@ def test_two_cluster_files_are_refused_and_one_that_is_named_twice_is_not(here: 
 
 def test_a_directory_has_the_cluster_file_and_files_of_ansible_whatever_else_is_there(here: Path) -> None:
     (here / "my.cluster.yml").write_text(CLUSTER)
-    (here / "hosts.ini").write_text("[bastions]\nbastion1\n")
+    for name in ("hosts", "site.ini"):
+        (here / name).write_text("[bastions]\nbastion1\n")
+    (here / "my_inventory.yml").write_text("all: {hosts: {proxy1: }}\n")
     for name in (
         "people.csv",
         "people.yml",
@@ -131,4 +133,5 @@ def test_a_directory_has_the_cluster_file_and_files_of_ansible_whatever_else_is_
     found = inventory(here, ".")
     assert (found.returncode, found.stderr) == (0, "")
     assert '"bastions"' in found.stdout
+    assert '"proxy1"' in found.stdout
     assert '"people"' not in found.stdout.replace('"slurm_people"', "")

@@ -33,7 +33,6 @@ def host(processes: str, cores: int = 2, **facts: Any) -> dict[str, Any]:
     hardware = {"boards": 1, "sockets_per_board": 2, "cores_per_socket": cores // 2, "threads_per_core": 1}
     found = {"slurm_host": {"slurm_version": "24.11.5", "paths": {}, **facts}}
     return {
-        "__new_cluster_ping": {"ping": "pong"},
         "__new_cluster_facts": {"ansible_facts": {**found, "slurm_hardware": {**hardware, "real_memory": 1100}}},
         "__new_cluster_processes": {"stdout": processes, "rc": 0},
     }
@@ -187,8 +186,8 @@ def test_a_foreign_cluster_with_a_backup_controller() -> None:
     assert any(row.split()[0] == "spare" and row.endswith("manages the controller") for row in there["table"])
 
 
-AWAY = {"__new_cluster_ping": {"unreachable": True, "msg": "Failed to connect: No route to host"}}
-NO_SUDO = {"__new_cluster_ping": {"ping": "pong"}, "__new_cluster_facts": {"msg": "sudo: a password is required"}}
+AWAY = {"__new_cluster_facts": {"no_answer": {"unreachable": True, "msg": "Failed to connect: No route to host"}}}
+NO_SUDO = {"__new_cluster_facts": {"no_answer": {"msg": "sudo: a password is required"}}}
 
 
 @pytest.mark.parametrize(

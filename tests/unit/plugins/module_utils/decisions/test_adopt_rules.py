@@ -33,7 +33,7 @@ def inventory(directory: Path, **variables: Any) -> dict[str, PlainHost]:
     hosts["ctl"].set(__new_cluster_processes={"rc": 0, "stdout": "7 /usr/sbin/slurmctld -D"}, __adopt_result=RESULT)
     for name in ("n1", "ctl"):
         facts: dict[str, Any] = {"ansible_facts": {"slurm_host": {"paths": {}}}}
-        hosts[name].set(__new_cluster_ping={"ping": "pong"}, __new_cluster_facts=facts)
+        hosts[name].set(__new_cluster_facts=facts)
     return hosts
 
 

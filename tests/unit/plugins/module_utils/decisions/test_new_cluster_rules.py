@@ -37,7 +37,6 @@ def reached(host: PlainHost, name: str) -> None:
     facts = result["ansible_facts"]["slurm_host"]
     facts |= {"slurm_version": "", "free_mib": {"/var/lib": 50000, "/var/log": 60000}}
     host.of(name).set(
-        __new_cluster_ping={"ping": "pong"},
         __new_cluster_facts=result,
         __new_cluster_processes={"rc": 1, "stdout": ""},
         __new_cluster_addresses={"rc": 0, "stdout": f"10.0.0.{ord(name) - 96}"},
@@ -127,7 +126,9 @@ def test_the_control_host_is_no_host_of_the_cluster(tmp_path: Path) -> None:
 def test_a_host_that_no_task_has_reached_is_left_out(tmp_path: Path) -> None:
     host = control_host(tmp_path)
     reached(host, "a")
-    host.of("b").set(__new_cluster_ping={"unreachable": True, "msg": "No route"}, ansible_host="10.0.0.7")
+    host.of("b").set(
+        __new_cluster_facts={"no_answer": {"unreachable": True, "msg": "No route"}}, ansible_host="10.0.0.7"
+    )
     found = new_cluster.result(host)
     assert found["errors"] == []
     assert found["cluster"]["controllers"] == "a"

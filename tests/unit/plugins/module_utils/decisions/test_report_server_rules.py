@@ -66,6 +66,29 @@ def test_the_host_has_the_commands_of_slurm() -> None:
     assert report_server.SERVER_ROLE.objections(hosts({**PLAIN, "host": "head"}, slurm_report_tls=False)["head"]) == []
 
 
+def test_without_files_the_host_makes_a_certificate(tmp_path: Path) -> None:
+    """`report: login` is enough. The key is made where it stays, and nothing is made again."""
+    host = login(slurm_report_certificate="", slurm_report_key="")
+    assert report_server.SERVER_ROLE.objections(host) == []
+    assert {file["path"] for file in report_server.front_files(host)} == {report_server.FRONT_CONF}
+    *command, _directory, name, names = report_server.SERVER_ROLE.certificate(host)
+    subprocess.run([*command, str(tmp_path), name, names], check=True, capture_output=True)
+    shown = subprocess.run(
+        ["openssl", "x509", "-in", tmp_path / "tls.crt", "-noout", "-ext", "subjectAltName", "-checkend", "300000000"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "DNS:login" in shown.stdout
+    assert [oct((tmp_path / file).stat().st_mode)[-3:] for file in ("tls.crt", "tls.key")] == ["644", "600"]
+    assert report_server.SERVER_ROLE.certificate(login()) == []
+    assert report_server.SERVER_ROLE.certificate(login(slurm_report_tls="false")) == []
+    (half,) = report_server.SERVER_ROLE.objections(
+        login(slurm_report_key="", slurm_report_certificate=str(tmp_path / "tls.crt"))
+    )
+    assert half.startswith("slurm_report_key: found nothing")
+
+
 def test_a_page_with_tls_needs_its_files(tmp_path: Path) -> None:
     assert [text.partition(", ")[0] for text in report_server.SERVER_ROLE.objections(login())] == [
         "slurm_report_certificate: found /tls.crt",
@@ -169,7 +192,8 @@ def test_the_program_runs(tmp_path: Path) -> None:
 
 def test_check_mode_has_nothing_to_compare_without_nginx() -> None:
     assert host_packages.lacks_package(login(), "slurm_report")
-    assert not host_packages.lacks_package(login().say(packages={"nginx": "1", "python3-jinja2": "3"}), "slurm_report")
+    there = {"nginx": "1", "openssl": "3", "python3-jinja2": "3"}
+    assert not host_packages.lacks_package(login().say(packages=there), "slurm_report")
 
 
 def test_the_host_gets_the_packages() -> None:

@@ -51,7 +51,6 @@ def host(
     }
     return {
         "ansible_host": ansible_host,
-        "__new_cluster_ping": {"ping": "pong"},
         "__new_cluster_facts": {
             "clock_offset": offset,
             "ansible_facts": {"slurm_host": found, "slurm_hardware": hardware},
@@ -189,7 +188,7 @@ def test_two_hosts_with_one_name() -> None:
 
 
 def test_no_host_can_be_used() -> None:
-    away = {"__new_cluster_ping": {"unreachable": True, "msg": "No route\n# name: evil"}}
+    away = {"__new_cluster_facts": {"no_answer": {"unreachable": True, "msg": "No route\n# name: evil"}}}
     result = new_cluster({"a": away}, ["a"], NOTHING, PLATFORMS)
     assert result["errors"] == ["no host can be used: the table has the reason for each of them"]
     assert result["table"][1].endswith("left out: unreachable: No route # name: evil")
