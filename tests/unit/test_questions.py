@@ -54,7 +54,7 @@ ANSWERS = [
         ("Where is the state directory?", "docs/admin/controllers.md", "StateSaveLocation: /shared/slurm"),
         ("How long is a run?", "docs/recipes/plan.md", "minutes of the control host's processor"),
         ("How many nodes has one control host?", "docs/recipes/plan.md", "`forks = 50`"),
-        ("How do I install in steps?", "docs/recipes/plan.md", "--limit head,gpu001"),
+        ("How do I install in steps?", "docs/recipes/plan.md", "--limit head,gpu001 --skip-tags validate"),
         ("How do I reboot while jobs run?", "docs/admin/rolling.md", "rolling_reboot=true"),
         ("Two machine types?", "docs/admin/hardware.md", "8xh100-224c-1897g"),
         ("How many GPUs may a team have?", "docs/admin/accounting.md", "GrpTRES: {gres/gpu: 16}"),
