@@ -10,6 +10,8 @@ from typing import NamedTuple
 import pytest
 from test_docs import LINK, ROOT
 
+pytestmark = pytest.mark.once
+
 FIRST = ("README.md", "docs/site/index.md")
 CLICKS = 3
 
