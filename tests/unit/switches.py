@@ -42,12 +42,12 @@ def as_given(name: str, value: Any) -> Any:
 
 
 def documented() -> list[tuple[str, str, Any]]:
-    """The options that README.md and docs/admin give with `-e`, with their document and value: most are texts.
+    """The options that README.md, docs/admin and docs/recipes give with `-e`, with their document and value: most are texts.
 
     Variables of Ansible's own, such as that of the connection, are none of this collection.
     """
     found: list[tuple[str, str, Any]] = []
-    for file in (ROOT / "README.md", *sorted(ROOT.glob("docs/admin/*.md"))):
+    for file in (ROOT / "README.md", *sorted(ROOT.glob("docs/admin/*.md")), *sorted(ROOT.glob("docs/recipes/*.md"))):
         for name, value, mapping in GIVEN.findall(file.read_text()):
             given = yaml.safe_load(mapping) if mapping else {name: value.strip("'")}
             found += [(file.name, each, one) for each, one in given.items() if not each.startswith("ansible_")]

@@ -112,7 +112,8 @@ def certificate_command(host: RunHost, directory: str) -> list[str]:
         [f"DNS:{host.name}", *(f"IP:{entry['address']}" for entry in known if ip_version(entry["address"]))]
     )
     script = (
-        'umask 077; mkdir -p "$1" && cd "$1" && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 '
+        'umask 077; install -d -m 0755 "$1" && cd "$1" && '
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 "
         '-nodes -days 3650 -subj "/CN=$2" -addext "subjectAltName=$3" -keyout tls.key -out tls.new && '
         "chmod 0644 tls.new && mv tls.new tls.crt"
     )

@@ -175,6 +175,23 @@ def settings(host: RunHost, name: str) -> dict[str, Any]:
     }
 
 
+def page_url(host: RunHost) -> str:
+    """The address of the page; empty without one."""
+    name = str((host["slurm_report"] or {}).get("host") or "")
+    if not name:
+        return ""
+    own = host.of(name)
+    scheme, usual = ("https", 443) if own.flag(ROLE, "slurm_report_tls") else ("http", 80)
+    port = int(own.option(ROLE, "slurm_report_port"))
+    return f"{scheme}://{name}{'' if port == usual else f':{port}'}/"
+
+
+def url_lines(host: RunHost) -> list[str]:
+    """Where the page and Prometheus are."""
+    urls = {"The page of the cluster": page_url(host), "Prometheus": prometheus_url(host)}
+    return [f"{what}: {url}" for what, url in urls.items() if url]
+
+
 def prometheus_url(host: RunHost) -> str:
     """The address of the Prometheus of the key `monitoring`; empty without one."""
     name = str((host["slurm_monitoring"] or {}).get("host") or "")

@@ -66,6 +66,16 @@ def test_the_host_has_the_commands_of_slurm() -> None:
     assert report_server.SERVER_ROLE.objections(hosts({**PLAIN, "host": "head"}, slurm_report_tls=False)["head"]) == []
 
 
+def test_a_run_ends_with_the_addresses_of_page_and_prometheus() -> None:
+    host = login(slurm_monitoring={"host": "head"}, slurm_report_tls=False, slurm_report_port="8080")
+    assert report_server.url_lines(host) == [
+        "The page of the cluster: http://login:8080/",
+        "Prometheus: http://head:9090",
+    ]
+    assert report_server.url_lines(login())[0] == "The page of the cluster: https://login/"
+    assert report_server.url_lines(hosts(None)["login"]) == []
+
+
 def test_without_files_the_host_makes_a_certificate(tmp_path: Path) -> None:
     """`report: login` is enough. The key is made where it stays, and nothing is made again."""
     host = login(slurm_report_certificate="", slurm_report_key="")
