@@ -30,8 +30,6 @@ PARTS = {key: value for key, value in SCHEMA.items() if key != "required"}
 
 OTHERS = {
     "# yaml-language-server: $schema=../cluster.schema.json": "a comment for an editor",
-    "# datasources/slurm.yml": "Grafana's file",
-    "# dashboards/slurm.yml": "Grafana's file",
     "#cloud-config": "cloud-init's file",
     "# execution-environment.yml": "ansible-builder's file",
     "route:": "a part of alertmanager's file",
