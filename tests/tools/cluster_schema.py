@@ -26,7 +26,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.doc_fragments.cluster_file import OPTIONS as OPTIONS_OF_KEYS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import of_policies
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import RESERVATION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     access_key,
@@ -389,8 +389,7 @@ def named(keys: Iterable[str], nested: Mapping[str, Schema], needed: Iterable[st
 
 def terms(*kinds: str) -> list[str]:
     """The names of the limits of some kinds of entities, with their aliases."""
-    limits = [limit for kind in kinds for limit in LIMITS[kind].values()]
-    return [term for limit in limits for term in (limit.name, *limit.aliases)]
+    return [term for kind in kinds for limit in of_policies(kind) for term in (limit.name, *limit.aliases)]
 
 
 def accounting() -> dict[str, Schema]:

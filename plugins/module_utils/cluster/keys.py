@@ -622,7 +622,7 @@ KEYS = (
         """
         The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations)
         and C(purge), as role C(slurm_accounting) documents them. It needs a O(database). With a database,
-        slurmctld enforces limits.
+        slurmctld enforces limits. C(gpu_hours), a number, can stand wherever C(GrpTRESMins) can.
         """,
         meaning="the policy for [accounts, users and limits](accounting.md)",
         default={},

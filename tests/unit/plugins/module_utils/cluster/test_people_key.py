@@ -369,6 +369,10 @@ def test_wrong_ids(number: Any) -> None:
             {"account": "ocean", "limits": {"MaxJobs": "x"}},
             "limits: found {'MaxJobs': 'x'}, MaxJobs: found 'x', allowed",
         ),
+        (
+            {"account": "ocean", "limits": {"gpu_hours": 5, "GrpTRESMins": "gres/gpu=1"}},
+            "limits: found {'gpu_hours': 5, 'GrpTRESMins': 'gres/gpu=1'}, gpu_hours: found with gres/gpu",
+        ),
         ({"account": "ocean", "limits": {"name": "x"}}, "limits: found {'name': 'x'}, name: unknown to Slurm"),
         (
             {"account": "ocean", "limits": {"DefaultAccount": "vision"}},
