@@ -108,6 +108,7 @@ TEXT: Schema = {"type": ["string", "number"], "pattern": r"^(?![\s\S]*\{\{)"}  #
 FLAG: Schema = {"type": "boolean"}
 LIST: Schema = {"type": "array"}
 MAPPING: Schema = {"type": "object"}
+FILE_OF_YAML: Schema = {"type": "string", "pattern": r"^.+\.ya?ml$"}
 WHOLE = r"\s*\+?(0[xX][0-9a-fA-F]+|[0-9]*)[kK]?"
 """A whole number in a text, as `parameter_values` reads it."""
 UNLIMITED = ("UNLIMITED", "INFINITE")
@@ -245,6 +246,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.flag: FLAG,
     schema.texts: list_of(TEXT),
     schema.mapping: MAPPING,
+    schema.mapping_or_file: {"anyOf": [MAPPING, FILE_OF_YAML]},
     schema.groups: {"anyOf": [MAPPING, LIST]},
     schema.sequence: LIST,
     schema.anything: {},
@@ -454,12 +456,17 @@ def document() -> Schema:
         "users": list_of(kind_of(people_key.USER, "users", {"limits": named(terms("user", "association"), {}, ())})),
         "people": {"type": "string", "pattern": r"^(directory|.+\.(csv|ya?ml))$"},
         "storage": list_of(mount),
-        "accounting": mapping_of(
-            {
-                key: described(policy[key], " ".join(lines(OPTIONS[f"accounting.{key}"]["description"])))
-                for key in schema.ACCOUNTING.own
-            }
-        ),
+        "accounting": {
+            "anyOf": [
+                mapping_of(
+                    {
+                        key: described(policy[key], " ".join(lines(OPTIONS[f"accounting.{key}"]["description"])))
+                        for key in schema.ACCOUNTING.own
+                    }
+                ),
+                FILE_OF_YAML,
+            ]
+        },
         "access": kind_of(access_key.ACCESS, "access", {"login_limits": kind_of(access_key.LOGIN_LIMITS)}),
         "backup": kind_of(backup_key.BACKUP, "backup", {"keep": kind_of(backup_key.KEEP, "backup")}),
         "mail": kind_of(mail_key.MAIL, "mail"),
