@@ -396,7 +396,8 @@ def terms(*kinds: str) -> list[str]:
 
 def accounting() -> dict[str, Schema]:
     """The keys of the policy."""
-    account = named(terms("account"), {"name": TEXT, "accounts": list_of({"$ref": "#/definitions/account"})})
+    nested = {"name": TEXT, "accounts": list_of({"$ref": "#/definitions/account"}), "groups": list_of(TEXT)}
+    account = named(terms("account"), nested)
     place = named(terms("association"), {"name": TEXT, "partition": TEXT})
     user = named(terms("user", "association"), {"name": TEXT, "accounts": list_of({"anyOf": [TEXT, place]})})
     reservation = named(RESERVATION, {"name": TEXT, "state": {"enum": ["present", "absent"]}})

@@ -393,6 +393,7 @@ _ONLY_SACCTMGR = ("defaultwckey", "flags", "newname", "rawusage")
 """Terms of sacctmgr(1) in small letters that no policy has."""
 
 _ELSEWHERE = {
+    "groups": "only an account of a cluster file has groups of people",
     "gpus": "a number of GPUs is GrpTRES: {gres/gpu: NUMBER}",
     "limits": "limits stand in the entry itself, such as GrpTRES: {gres/gpu: 4}",
 }

@@ -624,6 +624,7 @@ KEYS = (
         The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations)
         and C(purge), as role C(slurm_accounting) documents them. It needs a O(database). With a database,
         slurmctld enforces limits. C(gpu_hours), a number, can stand wherever C(GrpTRESMins) can.
+        The people of C(groups), a list of names in O(groups) in an account, are users of the account.
 
         The name of a YAML file next to this file, such as V(accounting.yml), has the same keys.
         """,

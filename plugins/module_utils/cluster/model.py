@@ -18,6 +18,7 @@ from ..formats.directory_purposes import OF_SLURMDBD, directory_error
 from ..language.formatting import AS_BOOLEAN, KEY, OR_TEXT, READ_AS, limited, short, shown
 from ..language.hostlist import expand, fold
 from . import access_key, firewall_plans, keys, people_key, privileges, schema, storage_checks
+from .account_groups import check_groups
 from .address_checks import KnownHosts, check_addresses
 from .keys import KEYS, SERVERS
 from .machine_types import DETECTED, is_there
@@ -121,6 +122,7 @@ def load(
     contents = {name: _add_checker(content, problems) for name, content in (people_files or {}).items()}
     policy = file.get("accounting", {})
     listed = people_key.check(checker, _keys_of_people(file), contents, policy)
+    policy = check_groups(checker, policy, [group.get("name", "") for group in listed.variable.get("groups", [])])
     file["accounting"] = with_people(checker, policy, listed.policy, has_accounting(file))
     parts = check_parts(checker, file, machines, scripts or {}, has_accounting(file))
     for name in sorted(set(parts.hardware) & set(machines.hardware)):

@@ -390,7 +390,7 @@ def _check_lists(
     complete = [_fill_defaults(user) for user in users.entries if {"name", "uid"} <= user.keys()]
     return People(
         {"source": "list", "groups": [*groups.entries], "users": complete},
-        policy_of_users(users, policy),
+        policy_of_users(users, groups, policy),
     )
 
 
