@@ -217,13 +217,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             raise ModelError([f"{OPTION}: {error}"]) from None
 
     def _without(self, path: str, document: Document, policy: Document | None, names: list[str]) -> Document:
-        """The cluster file without these nodes, edited as the playbook would write it.
-
-        policy: a file with reservations, which may name them.
-        """
-        data = {**document.data, "accounting": policy.data} if policy else document.data
+        """The cluster file without these nodes, edited as the playbook would write it."""
         text = self.loader.get_text_file_contents(path).encode().decode()  # YAML's parser takes no subclass of str
-        changes = edits(document.file, data, names)
+        changes = edits(document.file, document.data, names, policy)
         return self._with_new_names(read(document.file, edited(document.file, text, changes).encode()))
 
     def _set_aside(self, names: list[str], cluster: DeclaredCluster, path: str) -> None:

@@ -194,7 +194,8 @@ def test_a_node_that_a_reservation_beside_the_file_names_cannot_leave(
     with pytest.raises(SystemExit):
         variables_of("head", with_policy(tmp_path, POLICY))
     said = capsys.readouterr().err
-    assert "accounting.reservations[0].Nodes: compute01 is named here: change this first, and run site.yml" in said
+    what = "compute01 is named here: change this first, and run site.yml"
+    assert f"accounting.yml: line 2: reservations[0].Nodes: {what}" in said
 
 
 @pytest.mark.parametrize(
