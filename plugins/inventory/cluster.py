@@ -103,6 +103,7 @@ from ..module_utils.cluster.keys import KEYS
 from ..module_utils.cluster.model import SLURM_GROUPS, DeclaredCluster, Document, ModelError, hardware_file, load
 from ..module_utils.cluster.named_files import file_error
 from ..module_utils.cluster.people_key import Table, files, is_table, read_table
+from ..module_utils.cluster.policy_checks import file_of
 from ..module_utils.cluster.removal import OPTION, describe_empty, edits, find_emptied
 from ..module_utils.language.formatting import limited, message, shown
 from ..module_utils.language.hostlist import expand
@@ -146,15 +147,17 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         self._refuse_second(path, measured)
         try:
             document = self._with_new_names(self._document(path))
+            policy = self._policy_file(path, file_of(document.data))
             others = (
                 self._measured(path, measured),
                 {name: self._people_file(path, name) for name in files(document.data)},
                 {name: self._text(path, name) for name in job_scripts.files(document.data)},
+                policy,
             )
             cluster = whole = load(document, *others)
             leaving = self._leaving()
             if leaving is not None:
-                cluster = load(self._without(path, document, leaving), *others)
+                cluster = load(self._without(path, document, policy, leaving), *others)
                 if partitions := find_emptied(whole, cluster):
                     raise ModelError([f"{document.file}: {describe_empty(name, leaving)}" for name in partitions])
         except ModelError as error:
@@ -213,10 +216,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         except ValueError as error:
             raise ModelError([f"{OPTION}: {error}"]) from None
 
-    def _without(self, path: str, document: Document, names: list[str]) -> Document:
+    def _without(self, path: str, document: Document, policy: Document | None, names: list[str]) -> Document:
         """The cluster file without these nodes, edited as the playbook would write it."""
         text = self.loader.get_text_file_contents(path).encode().decode()  # YAML's parser takes no subclass of str
-        changes = edits(document.file, document.data, names)
+        changes = edits(document.file, document.data, names, policy)
         return self._with_new_names(read(document.file, edited(document.file, text, changes).encode()))
 
     def _set_aside(self, names: list[str], cluster: DeclaredCluster, path: str) -> None:
@@ -247,10 +250,18 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
     def _people_file(self, path: str, name: str) -> Document | Table:
         """A file that the cluster file names as that of its people."""
-        file = str(Path(path).parent / name)
-        if error := file_error(str(Path(path).parent), name):
-            raise ModelError([message(f"{Path(path).name}: people: found {shown(name)}, {error}")])
+        file = self._named_file(path, "people", name)
         return read_table(name, self.loader.get_text_file_contents(file)) if is_table(name) else self._document(file)
+
+    def _policy_file(self, path: str, name: str) -> Document | None:
+        """The file that the cluster file names as that of its policy for accounting, if it names one."""
+        return self._document(self._named_file(path, "accounting", name)) if name else None
+
+    def _named_file(self, path: str, key: str, name: str) -> str:
+        """The path of a file that a key of the cluster file names."""
+        if error := file_error(str(Path(path).parent), name):
+            raise ModelError([message(f"{Path(path).name}: {key}: found {shown(name)}, {error}")])
+        return str(Path(path).parent / name)
 
     def _text(self, path: str, name: str) -> str | ValueError:
         """The text of a script that the cluster file names, or why it cannot be read.

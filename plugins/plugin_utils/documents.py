@@ -45,6 +45,11 @@ _BOOLEANS = ("true", "false", "yes", "no")
 
 _OPEN = (0, 0)
 
+_ENTITY = re.compile(r"(?:accounting: )?((?:qos|account|user) [^: ]+)")
+"""How the problem of an entry of the policy for accounting begins: `account physics`."""
+_ENTRIES = re.compile(r"(?:accounting\.)?(?:(qos)|(user)s|(account)s(?:\[[0-9]+\]\.accounts)*)")
+"""A list of such entries."""
+
 _LAST_PART = re.compile(r"(?:\[[0-9]+\]|\.[^.\[]*)$")
 """The last part of a key: `[1]` or `.MaxTime`."""
 _TYPESET = re.compile("[\u201c\u201d\u2018\u2019\u00ab\u00bb]")
@@ -96,7 +101,8 @@ def located(problems: Sequence[str], texts: Mapping[str, bytes]) -> list[str]:
 
 def _located(problem: str, lines: Mapping[str, Mapping[str, int]]) -> str:
     file, _colon, rest = problem.partition(": ")
-    key = rest.partition(": ")[0]
+    entity = _ENTITY.match(rest)
+    key = entity[1] if entity and entity[1] in lines.get(file, {}) else rest.partition(": ")[0]
     while key and key not in lines.get(file, {}):
         key = _LAST_PART.sub("", key) if _LAST_PART.search(key) else ""
     return f"{file}: line {lines[file][key]}: {rest}" if key else problem
@@ -123,7 +129,19 @@ def _add_lines(node: yaml.Node | None, key: str, found: dict[str, int], seen: se
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             found[f"{key}[{index}]"] = value.start_mark.line + 1
+            if entity := _entity(key, value):
+                found.setdefault(entity, value.start_mark.line + 1)
             _add_lines(value, f"{key}[{index}]", found, seen)
+
+
+def _entity(key: str, value: yaml.Node) -> str:
+    """An entry of a list of the policy as messages name it: `account physics`; empty for another value."""
+    match = _ENTRIES.fullmatch(key)
+    if isinstance(value, yaml.MappingNode):
+        value = next((found for name, found in value.value if name.value == "name"), value)
+    return (
+        f"{match[match.lastindex or 0]} {value.value.lower()}" if match and isinstance(value, yaml.ScalarNode) else ""
+    )
 
 
 def _unreadable(error: yaml.YAMLError, text: bytes) -> str:

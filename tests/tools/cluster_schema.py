@@ -26,7 +26,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.doc_fragments.cluster_file import OPTIONS as OPTIONS_OF_KEYS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import LIMITS
+from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits import of_policies
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import RESERVATION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     access_key,
@@ -108,6 +108,7 @@ TEXT: Schema = {"type": ["string", "number"], "pattern": r"^(?![\s\S]*\{\{)"}  #
 FLAG: Schema = {"type": "boolean"}
 LIST: Schema = {"type": "array"}
 MAPPING: Schema = {"type": "object"}
+FILE_OF_YAML: Schema = {"type": "string", "pattern": r"^.+\.ya?ml$"}
 WHOLE = r"\s*\+?(0[xX][0-9a-fA-F]+|[0-9]*)[kK]?"
 """A whole number in a text, as `parameter_values` reads it."""
 UNLIMITED = ("UNLIMITED", "INFINITE")
@@ -245,6 +246,7 @@ TYPES: dict[Callable[..., Any], Schema] = {
     schema.flag: FLAG,
     schema.texts: list_of(TEXT),
     schema.mapping: MAPPING,
+    schema.mapping_or_file: {"anyOf": [MAPPING, FILE_OF_YAML]},
     schema.groups: {"anyOf": [MAPPING, LIST]},
     schema.sequence: LIST,
     schema.anything: {},
@@ -389,13 +391,13 @@ def named(keys: Iterable[str], nested: Mapping[str, Schema], needed: Iterable[st
 
 def terms(*kinds: str) -> list[str]:
     """The names of the limits of some kinds of entities, with their aliases."""
-    limits = [limit for kind in kinds for limit in LIMITS[kind].values()]
-    return [term for limit in limits for term in (limit.name, *limit.aliases)]
+    return [term for kind in kinds for limit in of_policies(kind) for term in (limit.name, *limit.aliases)]
 
 
 def accounting() -> dict[str, Schema]:
     """The keys of the policy."""
-    account = named(terms("account"), {"name": TEXT, "accounts": list_of({"$ref": "#/definitions/account"})})
+    nested = {"name": TEXT, "accounts": list_of({"$ref": "#/definitions/account"}), "groups": list_of(TEXT)}
+    account = named(terms("account"), nested)
     place = named(terms("association"), {"name": TEXT, "partition": TEXT})
     user = named(terms("user", "association"), {"name": TEXT, "accounts": list_of({"anyOf": [TEXT, place]})})
     reservation = named(RESERVATION, {"name": TEXT, "state": {"enum": ["present", "absent"]}})
@@ -455,12 +457,17 @@ def document() -> Schema:
         "users": list_of(kind_of(people_key.USER, "users", {"limits": named(terms("user", "association"), {}, ())})),
         "people": {"type": "string", "pattern": r"^(directory|.+\.(csv|ya?ml))$"},
         "storage": list_of(mount),
-        "accounting": mapping_of(
-            {
-                key: described(policy[key], " ".join(lines(OPTIONS[f"accounting.{key}"]["description"])))
-                for key in schema.ACCOUNTING.own
-            }
-        ),
+        "accounting": {
+            "anyOf": [
+                mapping_of(
+                    {
+                        key: described(policy[key], " ".join(lines(OPTIONS[f"accounting.{key}"]["description"])))
+                        for key in schema.ACCOUNTING.own
+                    }
+                ),
+                FILE_OF_YAML,
+            ]
+        },
         "access": kind_of(access_key.ACCESS, "access", {"login_limits": kind_of(access_key.LOGIN_LIMITS)}),
         "backup": kind_of(backup_key.BACKUP, "backup", {"keep": kind_of(backup_key.KEEP, "backup")}),
         "mail": kind_of(mail_key.MAIL, "mail"),

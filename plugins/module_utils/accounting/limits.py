@@ -29,6 +29,7 @@ bytes, and takes `cafe` and `caf\u00e9` for one name.
 NAMES = "a name of ASCII letters, digits and signs, without blanks and \" # % ' , = [ \\ ] ` |, no + or - at its start"
 """NAME as text."""
 
+_GPUS = "gres/gpu"
 _COUNT = 2**32 - 3
 """The highest number (uint32_t); the two above mean that nothing is set (NO_VAL and INFINITE in slurm.h)."""
 _TEXT = 1000
@@ -104,6 +105,11 @@ def _tres(value: Any) -> str:
         if match:
             counts[name] = _convert_to_unit_of(name, int(match[1]), match[2].lower())
     return ",".join(f"{name}={count}" for name, count in sorted(counts.items()))
+
+
+def _gpu_hours(value: Any) -> str:
+    """GPU hours, as the minutes of GPUs that Slurm counts."""
+    return f"{_GPUS}={60 * int(_count(value))}"
 
 
 def _convert_to_unit_of(name: str, number: int, unit: str) -> int:
@@ -203,6 +209,7 @@ KINDS: Mapping[str, Callable[[Any], str]] = {
     "factor": _factor,
     "share": _share,
     "tres": _tres,
+    "gpu_hours": _gpu_hours,
     "minutes": _minutes,
     "time": _time,
     "grace": _grace,
@@ -367,9 +374,18 @@ def of_all_clusters(kind: str, name: str) -> bool:
     return kind == "qos" or name in ("AdminLevel", "Coordinators", "Description", "Organization")
 
 
+GPU_HOURS = Limit("gpu_hours", "gpu_hours")
+"""GPU hours, which a policy can have instead of minutes of GPUs in GrpTRESMins. Slurm does not know them."""
+
+
+def of_policies(kind: str) -> list[Limit]:
+    """The limits that a policy can have."""
+    return [*LIMITS[kind].values(), *([GPU_HOURS] if "GrpTRESMins" in LIMITS[kind] else [])]
+
+
 _FOUND = {
-    kind: {term.lower(): limit for limit in limits.values() for term in (limit.name, *limit.aliases)}
-    for kind, limits in LIMITS.items()
+    kind: {term.lower(): limit for limit in of_policies(kind) for term in (limit.name, *limit.aliases)}
+    for kind in LIMITS
 }
 
 
@@ -377,7 +393,7 @@ _ONLY_SACCTMGR = ("defaultwckey", "flags", "newname", "rawusage")
 """Terms of sacctmgr(1) in small letters that no policy has."""
 
 _ELSEWHERE = {
-    "gpu_hours": "GPU hours are GrpTRESMins: {gres/gpu: MINUTES}, 60 for each hour",
+    "groups": "only an account of a cluster file has groups of people",
     "gpus": "a number of GPUs is GrpTRES: {gres/gpu: NUMBER}",
     "limits": "limits stand in the entry itself, such as GrpTRES: {gres/gpu: 4}",
 }
@@ -400,5 +416,20 @@ def find(kinds: Iterable[str], key: str, others: Iterable[str] = ()) -> tuple[st
         raise ValueError(f"{short(key)}: a policy cannot have it, sacctmgr(1) sets it")
     if key.lower() in _ELSEWHERE:
         raise ValueError(f"{short(key)}: unknown to Slurm: {_ELSEWHERE[key.lower()]}")
-    meant = nearest(key, [*(name for kind in kinds for name in LIMITS[kind]), *others])
+    meant = nearest(key, [*(limit.name for kind in kinds for limit in of_policies(kind)), *others])
     raise ValueError(f"{short(key)}: unknown to Slurm" + (f", did you mean {meant!r}?" if meant else ""))
+
+
+def move_gpu_hours(settings: dict[str, str]) -> None:
+    """Move the GPU hours among the meanings of an entity's limits into GrpTRESMins.
+
+    Raises:
+        ValueError: GrpTRESMins has minutes of GPUs as well.
+    """
+    hours = settings.pop(GPU_HOURS.name, None)
+    if hours is None:
+        return
+    pairs = [pair for pair in (*settings.get("GrpTRESMins", "").split(","), hours) if pair]
+    if len({pair.partition("=")[0] for pair in pairs}) < len(pairs):
+        raise ValueError(f"{GPU_HOURS.name}: found with {_GPUS} in GrpTRESMins, allowed: one of both")
+    settings["GrpTRESMins"] = ",".join(sorted(pairs))

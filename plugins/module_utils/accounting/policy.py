@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..language.formatting import PROBLEMS, limited, short, shown
 from ..language.spelling import nearest
 from .entities import OWN, ROOT, Entity, Settings, State, parents_of
-from .limits import LEFT_ALONE, LIMITS, find, meaning, name_of, of_all_clusters
+from .limits import LEFT_ALONE, LIMITS, find, meaning, move_gpu_hours, name_of, of_all_clusters
 from .unmanaged import can_name, find_unmanaged, find_unmanaged_settings
 
 if TYPE_CHECKING:
@@ -101,6 +101,10 @@ class _Reader:
                 by_kind[kind][limit.name] = meaning(limit, value)
             except ValueError as error:
                 self.errors.append(f"{what}: {error}")
+        try:
+            move_gpu_hours(by_kind[kinds[-1]])  # those of the association, where a user has them
+        except ValueError as error:
+            self.errors.append(f"{what}: {error}")
         return by_kind
 
     def add(self, entity: Entity, settings: Settings) -> None:

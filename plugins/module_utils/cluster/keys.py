@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Plain = Literal["text", "choice", "number", "flag", "texts"]
-Value = Literal[Plain, "cluster_name", "generation", "host", "hostlist", "mapping", "list", "any"]
+Value = Literal[Plain, "cluster_name", "generation", "host", "hostlist", "mapping", "mapping_or_file", "list", "any"]
 """What the value of a key is; `schema.py` has the function that checks it."""
 
-WITH_RULES = ("mapping", "list", "any")
+WITH_RULES = ("mapping", "mapping_or_file", "list", "any")
 """Values whose content needs a rule (`key_rules.py`)."""
 
 ANSIBLE_TYPES: Mapping[str, str] = {
@@ -26,6 +26,7 @@ ANSIBLE_TYPES: Mapping[str, str] = {
     "texts": "list",
     "generation": "int",
     "mapping": "dict",
+    "mapping_or_file": "raw",
     "list": "list",
     "any": "raw",
 }
@@ -618,13 +619,16 @@ KEYS = (
     ),
     ClusterKey(
         "accounting",
-        "mapping",
+        "mapping_or_file",
         """
         The policy for accounting, with C(limits) of the cluster, C(qos), C(accounts), C(users), C(reservations)
         and C(purge), as role C(slurm_accounting) documents them. It needs a O(database). With a database,
-        slurmctld enforces limits.
+        slurmctld enforces limits. C(gpu_hours), a number, can stand wherever C(GrpTRESMins) can.
+        The people of C(groups), a list of names in O(groups) in an account, are users of the account.
+
+        The name of a YAML file next to this file, such as V(accounting.yml), has the same keys.
         """,
-        meaning="the policy for [accounts, users and limits](accounting.md)",
+        meaning="the policy for [accounts, users and limits](accounting.md), or the YAML file that has it",
         default={},
         roles=("slurm_accounting",),
     ),

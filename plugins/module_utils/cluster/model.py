@@ -18,6 +18,7 @@ from ..formats.directory_purposes import OF_SLURMDBD, directory_error
 from ..language.formatting import AS_BOOLEAN, KEY, OR_TEXT, READ_AS, limited, short, shown
 from ..language.hostlist import expand, fold
 from . import access_key, firewall_plans, keys, people_key, privileges, schema, storage_checks
+from .account_groups import check_groups
 from .address_checks import KnownHosts, check_addresses
 from .keys import KEYS, SERVERS
 from .machine_types import DETECTED, is_there
@@ -97,23 +98,31 @@ def load(
     measured: Document | None = None,
     people_files: Mapping[str, Document | people_key.Table] | None = None,
     scripts: Mapping[str, str | ValueError | None] | None = None,
+    policy_file: Document | None = None,
     warnings: list[tuple[str, str]] | None = None,
 ) -> DeclaredCluster:
     """Check and resolve a cluster file, the file of its measured hardware if there is one, and those of its people.
 
     people_files: those that `people_key.files` names. scripts: those that `job_scripts.files` names, or why one cannot
-    be read. warnings: takes those of `Checker.warnings`. Raises ModelError with all problems of all files.
+    be read. policy_file: the one that `policy_checks.file_of` names. warnings: takes those of `Checker.warnings`.
+    Raises ModelError with all problems of all files.
     """
     problems: list[str] = []
     checker = _checker(document, problems)
-    if long := _too_long(document, measured, *(people_files or {}).values()):
+    if long := _too_long(document, measured, policy_file, *(people_files or {}).values()):
         raise ModelError(long)  # the rules would repeat it
-    file = checker.check(schema.CLUSTER, "", document.data)
+    data = document.data
+    if policy_file:
+        _checker(policy_file, problems)
+        checker.files["accounting"] = policy_file.file
+        data = {**data, "accounting": policy_file.data}
+    file = checker.check(schema.CLUSTER, "", data)
     checker.take_over(file.get("taken_over", []))
     machines = check_measured(_checker(measured, problems), measured.data) if measured else MeasuredHardware()
     contents = {name: _add_checker(content, problems) for name, content in (people_files or {}).items()}
     policy = file.get("accounting", {})
     listed = people_key.check(checker, _keys_of_people(file), contents, policy)
+    policy = check_groups(checker, policy, [group.get("name", "") for group in listed.variable.get("groups", [])])
     file["accounting"] = with_people(checker, policy, listed.policy, has_accounting(file))
     parts = check_parts(checker, file, machines, scripts or {}, has_accounting(file))
     for name in sorted(set(parts.hardware) & set(machines.hardware)):
@@ -138,7 +147,7 @@ def load(
     if warnings is not None:
         warnings += checker.warnings
     if problems:
-        others = (measured, people_files, scripts)
+        others = (measured, people_files, scripts, policy_file)
         raise ModelError(_with_good_remedies(document, problems, lambda texts: load(texts, *others)))
     return _resolve_file(_ValidFile(file, parts, machines, listed.variable, untouched, mounts, addressed))
 

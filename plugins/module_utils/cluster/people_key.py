@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
-from ..accounting.limits import find, meaning, name_of
+from ..accounting.limits import find, meaning, move_gpu_hours, name_of
 from ..accounting.policy import CLOSED
 from ..formats.characters import one_line
 from ..formats.directory_purposes import directory_for
@@ -105,15 +105,16 @@ def home(value: Any) -> str:
 
 def limits(value: Any) -> dict[str, Any]:
     """Limits of a user in the policy for accounting, by Slurm's own names."""
-    found = {}
+    found, meanings = {}, {}
     for key, setting in mapping(value).items():
         _kind, limit = find(("association", "user"), str(key))
         if limit.name == "DefaultAccount":
             raise ValueError("DefaultAccount: allowed: the key account")
-        meaning(limit, setting)
+        meanings[limit.name] = meaning(limit, setting)
         if limit.name in found:
             raise ValueError(f"{limit.name} is given twice")
         found[limit.name] = setting
+    move_gpu_hours(meanings)
     return found
 
 
@@ -389,7 +390,7 @@ def _check_lists(
     complete = [_fill_defaults(user) for user in users.entries if {"name", "uid"} <= user.keys()]
     return People(
         {"source": "list", "groups": [*groups.entries], "users": complete},
-        policy_of_users(users, policy),
+        policy_of_users(users, groups, policy),
     )
 
 

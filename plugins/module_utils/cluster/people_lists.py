@@ -11,6 +11,7 @@ from typing import Any
 
 from ..accounting.policy import CLOSED, account_names
 from ..language.formatting import shown
+from .account_groups import accounts_by_group, add_accounts
 from .public_keys import data_of
 from .schema import Checker, Settings, unknown
 
@@ -100,16 +101,19 @@ def _check_homes(users: PeopleList) -> None:
             above = above.rpartition("/")[0]
 
 
-def policy_of_users(users: PeopleList, policy: Mapping[str, Any]) -> list[Settings]:
+def policy_of_users(users: PeopleList, groups: PeopleList, policy: Mapping[str, Any]) -> list[Settings]:
     """The entries of the users in the policy for accounting."""
-    accounts = account_names(policy)
+    accounts, of_groups = account_names(policy), accounts_by_group(policy)
+    primary = {group.get("gid"): group.get("name", "") for group in groups.entries}
     listed = policy.get("users")
     names_in_policy = {
         str(entry.get("name") if isinstance(entry, Mapping) else entry).lower()
         for entry in (listed if isinstance(listed, list) else [])
     }
     entries = []
-    for i, user in enumerate(users.entries):
+    for i, listed_user in enumerate(users.entries):
+        own_groups = [primary.get(listed_user.get("gid"), ""), *listed_user.get("groups", [])]
+        user = add_accounts(listed_user, own_groups, of_groups)
         if user.get("name") in names_in_policy:
             what = f"found {shown(user['name'])}, which is in {users.checker.key('accounting.users')} too"
             users.problem(i, "name", f"{what}, allowed: one entry, here with account, accounts and limits")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,14 @@ from ..accounting.policy import problems as policy_problems
 from ..accounting.reservations import ReservationError, check_name, differences
 from . import schema
 from .schema import Checker, Partition, Raw, Settings
+
+_FILE = re.compile(r".+\.ya?ml")
+
+
+def file_of(data: Any) -> str:
+    """The file of the policy that the data of a cluster file names; empty without one."""
+    found = data.get("accounting") if isinstance(data, Mapping) else None
+    return found if isinstance(found, str) and _FILE.fullmatch(found) else ""
 
 
 def check_accounting(

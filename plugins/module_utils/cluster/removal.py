@@ -17,7 +17,7 @@ from typing import Any
 from ..language.formatting import short, shown
 from ..language.hostlist import expand, fold, without
 from .keys import KEYS, hosts_in
-from .model import DeclaredCluster, ModelError, group_names
+from .model import DeclaredCluster, Document, ModelError, group_names
 from .schema import unknown
 
 OPTION = "remove_nodes"
@@ -54,12 +54,12 @@ def key_name(key: Key) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).removeprefix(".")
 
 
-def edits(file: str, data: Mapping[str, Any], names: Sequence[str]) -> list[Edit]:
+def edits(file: str, data: Mapping[str, Any], names: Sequence[str], policy: Document | None = None) -> list[Edit]:
     """The edits of a valid cluster file after which no value names these nodes any more.
 
-    Raises ModelError if that needs a decision of a person.
+    policy: the file that has its policy for accounting. Raises ModelError if that needs a decision of a person.
     """
-    leaving, found = dict.fromkeys(names), _Edits(file)
+    leaving, found = dict.fromkeys(names), _Edits(file, policy.file if policy else "")
     found.refuse_servers(data, leaving)
     found.refuse_unknown(data, leaving)
     found.nodes(data, leaving)
@@ -71,7 +71,7 @@ def edits(file: str, data: Mapping[str, Any], names: Sequence[str]) -> list[Edit
             found.hostlist(key, value, leaving)
     for key, value in _scalars(data.get("slurm_files") or {}, ("slurm_files",)):
         found.text(key, str(value), leaving)
-    found.refuse_others(data, leaving)
+    found.refuse_others({**data, "accounting": policy.data} if policy else data, leaving)
     if found.problems:
         raise ModelError(found.problems)
     return found.edits
@@ -155,8 +155,9 @@ def _places(hostlist: str, leaving: Collection[str]) -> set[int]:
 class _Edits:
     """Collects the edits of a file, and the reasons against them."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, policy_file: str) -> None:
         self.file = file
+        self.policy_file = policy_file
         self.edits: list[Edit] = []
         self.problems: list[str] = []
         self.servers: set[str] = set()
@@ -164,7 +165,8 @@ class _Edits:
 
     def problem(self, key: Key, what: str) -> None:
         """Record why the nodes cannot leave."""
-        self.problems.append(f"{self.file}: {key_name(key)}: {what}")
+        file, way = (self.policy_file, key[1:]) if self.policy_file and key[0] == "accounting" else (self.file, key)
+        self.problems.append(f"{file}: {key_name(way)}: {what}")
 
     def refuse_servers(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
         """Refuse hosts that the cluster needs for more than jobs."""

@@ -336,6 +336,13 @@ def mapping(value: Any) -> dict[Any, Any]:
     return value
 
 
+def mapping_or_file(value: Any) -> dict[Any, Any]:
+    """A mapping that can be in a file of its own, from which it has been read."""
+    if not isinstance(value, dict):
+        raise ValueError("allowed: a mapping, key: value, or a YAML file next to this file, such as accounting.yml")
+    return value
+
+
 def groups(value: Any) -> Any:
     """Groups of people, or of hosts."""
     if not isinstance(value, (dict, list)):
@@ -567,6 +574,7 @@ _TYPES: Mapping[Value, Callable[[Any], Any]] = {
     "host": host,
     "hostlist": hostlist,
     "mapping": mapping,
+    "mapping_or_file": mapping_or_file,
     "list": sequence,
     "any": anything,
 }
@@ -737,7 +745,8 @@ ACCOUNTING: Kind[Raw] = Kind(
         "users": {"type": sequence},
         "reservations": {"type": sequence},
         "purge": {"type": flag},
-    }
+    },
+    elsewhere={"accounting": "all of this is accounting: write its keys without it"},
 )
 
 CGROUP_CONF: Kind[Settings] = Kind(own={}, slurm=parameters.CGROUP_CONF, slurm_file="cgroup.conf", table="cgroup.conf")
@@ -752,6 +761,7 @@ VARIABLES = {
 _FIRST = re.compile(r"^(accounting\.)?\w+")
 """The part of a key for which there is a variable."""
 
+_WORD = re.compile(r"\w+")
 _INDEX = re.compile(r"\[[0-9]+\]")
 
 _TYPE_MESSAGE = re.compile(r"argument '(.*?)' is of type .*? and we were unable to convert to \w+: (.*)", re.DOTALL)
@@ -790,11 +800,16 @@ class Checker:
         """The keys of TAKEN_OVER that the cluster names."""
         self.warnings: list[tuple[str, str]] = []
         """Values of these keys that a new cluster could not have, as (key, what)."""
+        self.files: dict[str, str] = {}
+        """The names of the files in which the values of some keys are."""
         self._names: Mapping[str, str] = {} if file else VARIABLES
 
     def problem(self, key: str, what: str) -> None:
         """Record a problem with a key, such as `nodes[1].hosts`."""
-        self.problems.append(message(": ".join(part for part in (self.file, short(self.key(key), KEY), what) if part)))
+        file, first = self.file, _WORD.match(key)
+        if first and first[0] in self.files:
+            file, key = self.files[first[0]], key[first.end() :].removeprefix(".")
+        self.problems.append(message(": ".join(part for part in (file, short(self.key(key), KEY), what) if part)))
 
     def problem_of_new(self, key: str, what: str) -> None:
         """Record a value that a new cluster cannot have: a warning if this one was taken over with it."""

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
+from ansible.parsing.vault import VaultLib, VaultSecret
 from ansible.plugins.loader import inventory_loader
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpucluster.slurm.plugins.inventory import cluster
@@ -115,6 +116,86 @@ def test_people_beside_the_file(tmp_path: Path, file: str) -> None:
     variables = variables_of("head", path)
     assert [user["home"] for user in variables["slurm_people"]["users"]] == ["/home/zoe"]  # type: ignore[index]
     assert [user["name"] for user in variables["slurm_accounting_users"]] == ["alice", "bob", "zoe"]  # type: ignore[attr-defined]
+
+
+POLICY = "accounts: [{name: vision, gpu_hours: 5}]\nreservations: [{name: r, Nodes: compute01, Duration: 5}]\n"
+
+
+def with_policy(tmp_path: Path, text: str, file: str = "accounting.yml") -> Path:
+    """The cluster file of the guide with its policy in a file, which has this text."""
+    data = {**yaml.safe_load(GUIDE.read_text()), "accounting": file}
+    data["partitions"] = [{key: part[key] for key in part if key != "AllowAccounts"} for part in data["partitions"]]
+    path = tmp_path / "my.cluster.yml"
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    (tmp_path / "accounting.yml").write_text(text)
+    return path
+
+
+def test_accounting_beside_the_file(tmp_path: Path) -> None:
+    variables = variables_of("head", with_policy(tmp_path, POLICY))
+    assert variables["slurm_accounting_accounts"] == [{"name": "vision", "gpu_hours": 5}]
+    assert variables["slurm_accounting_reservations"] == yaml.safe_load(POLICY)["reservations"]
+    assert "slurm_accounting_users" not in variables
+
+
+def test_accounting_beside_the_file_is_decrypted(tmp_path: Path) -> None:
+    path = with_policy(tmp_path, POLICY)
+    secret = VaultSecret(b"x")
+    (tmp_path / "accounting.yml").write_bytes(VaultLib().encrypt(POLICY, secret))
+    loader = DataLoader()
+    loader.set_vault_secrets([("default", secret)])
+    inventory = InventoryManager(loader, sources=[str(path)])
+    assert inventory.groups["slurm_controller"].vars["slurm_accounting_accounts"] == yaml.safe_load(POLICY)["accounts"]
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "expected"),
+    [
+        (
+            "purge: 7\nlimits: {MaxWall: 1:00}\naccounts:\n- name: A\n- name: b\n  accounts: [{name: C, GpuHours: 1}]\n"
+            "reservations:\n- {name: r, Node: c1}\n",
+            "accounting.yml",
+            [
+                "accounting.yml: line 2: limits.MaxWall: found 1:00, which YAML reads as a number to the base 60: ",
+                "accounting.yml: line 1: purge: found 7, allowed: true or false",
+                "accounting.yml: line 6: account c: GpuHours: unknown to Slurm, did you mean 'gpu_hours'?",
+                "accounting.yml: line 8: reservations[0]: Node: unknown to Slurm, did you mean 'Nodes'?",
+            ],
+        ),
+        ("[", "accounting.yml", ["accounting.yml: line 2: cannot be read as YAML: "]),
+        ("[a]", "accounting.yml", ["accounting.yml: found ['a'], allowed: a mapping, key: value, or a YAML file"]),
+        (
+            "accounting: {qos: [a]}",
+            "accounting.yml",
+            ["accounting.yml: line 1: accounting: unknown key: all of this is accounting: write its keys without it"],
+        ),
+        ("", "gone.yml", ["my.cluster.yml: line 36: accounting: found 'gone.yml', which does not exist, allowed: a "]),
+        (
+            "",
+            "policy",
+            ["my.cluster.yml: line 36: accounting: found 'policy', allowed: a mapping, key: value, or a YA"],
+        ),
+    ],
+)
+def test_accounting_beside_the_file_that_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, file: str, expected: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        variables_of("head", with_policy(tmp_path, text, file))
+    said = [line for line in capsys.readouterr().err.splitlines() if ".yml: " in line]
+    assert [line[: len(start)] for line, start in zip(said, expected)] == expected
+    assert len(said) == len(expected)
+
+
+def test_a_node_that_a_reservation_beside_the_file_names_cannot_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster.InventoryModule, "_leaving", lambda _self: ["compute01"])
+    with pytest.raises(SystemExit):
+        variables_of("head", with_policy(tmp_path, POLICY))
+    said = capsys.readouterr().err
+    what = "compute01 is named here: change this first, and run site.yml"
+    assert f"accounting.yml: line 2: reservations[0].Nodes: {what}" in said
 
 
 @pytest.mark.parametrize(

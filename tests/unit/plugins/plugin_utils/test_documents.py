@@ -75,6 +75,28 @@ def test_a_problem_has_the_line_of_its_key_or_of_what_would_have_it() -> None:
     ]
 
 
+@pytest.mark.parametrize(("above", "start"), [("accounting:\n", "accounting: "), ("", "")])
+def test_a_problem_of_the_policy_has_the_line_of_its_entry(above: str, start: str) -> None:
+    policy = [
+        "qos:",
+        "  - normal",
+        "accounts:",
+        "  - {name: a}",
+        "  - Priority: 1",
+        "    name: B",
+        "    accounts: [c]",
+        "users:",
+        "  - {name: a, accounts: [d]}",
+    ]
+    text = above + "\n".join(f"  {line}" if above else line for line in policy)
+    entries = {"qos normal": 2, "account a": 4, "account b": 5, "account c": 7, "user a in d": 9}
+    found = located([f"f.yml: {start}{entry}: wrong" for entry in entries], {"f.yml": text.encode()})
+    more = bool(above)
+    assert found == [f"f.yml: line {line + more}: {start}{entry}: wrong" for entry, line in entries.items()]
+    (other,) = located([f"f.yml: {start}account d: wrong"], {"f.yml": text.encode()})
+    assert other == (f"f.yml: line 1: {start}account d: wrong" if above else "f.yml: account d: wrong")
+
+
 @pytest.mark.parametrize("text", [LAUGHS, CHAIN[:1000], "&a [*a]", "a: [1"])
 def test_lines_of_hostile_files_are_found_at_once(text: str) -> None:
     start = time.process_time()

@@ -12,6 +12,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits
     LIMITS,
     find,
     meaning,
+    move_gpu_hours,
     name_of,
     new_value,
 )
@@ -144,6 +145,35 @@ def test_keys_are_found_by_each_of_slurms_terms() -> None:
         find(["qos"], "MaxWal")
     with pytest.raises(ValueError, match=r"acounts: unknown to Slurm, did you mean 'accounts'\?"):
         find(["user"], "acounts", ["name", "accounts"])
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_gpu_hours_are_a_limit_wherever_minutes_are(kind: str) -> None:
+    if "GrpTRESMins" not in LIMITS[kind]:
+        with pytest.raises(ValueError, match="GPU_Hours: unknown to Slurm"):
+            find([kind], "GPU_Hours")
+        return
+    assert find([kind], "GPU_Hours")[1].name == "gpu_hours"
+    with pytest.raises(ValueError, match=r"gpu_huors: unknown to Slurm, did you mean 'gpu_hours'\?"):
+        find([kind], "gpu_huors")
+
+
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        ({"gpu_hours": 100000}, {"GrpTRESMins": "gres/gpu=6000000"}),
+        ({"gpu_hours": "5", "GrpTRESMins": "cpu=9,node=7", "MaxJobs": 2}, {"GrpTRESMins": "cpu=9,gres/gpu=300,node=7"}),
+        ({"gpu_hours": 5, "GrpTRESMins": {"gres/gpu:h100": 9}}, {"GrpTRESMins": "gres/gpu:h100=9,gres/gpu=300"}),
+        ({"gpu_hours": 0}, {"GrpTRESMins": "gres/gpu=0"}),
+        ({"gpu_hours": None}, {"GrpTRESMins": ""}),
+        ({"gpu_hours": -1, "GrpTRESMins": {"gres/gpu": 60}}, {"GrpTRESMins": "gres/gpu=60"}),
+        ({"MaxJobs": 2}, {}),
+    ],
+)
+def test_slurm_has_gpu_hours_as_minutes(given: dict[str, Any], settings: dict[str, str]) -> None:
+    meanings = {key: meaning(find(["account"], key)[1], value) for key, value in given.items()}
+    move_gpu_hours(meanings)
+    assert meanings == {**settings, **({"MaxJobs": "2"} if "MaxJobs" in given else {})}
 
 
 SIGNS = "!$&()*+-./:;<>?@^_{}~"

@@ -102,6 +102,11 @@ FULL = after(POLICY, EMPTY)
             "user u: partition: found 'a\\ndelete qos b', allowed: a name",
         ),
         ({"qos": [{"name": "a", "MaxWall": 1, "maxwall": 2}]}, "qos a: MaxWall: is given twice"),
+        ({"accounts": [{"name": "a", "gpu_hours": 1.5}]}, "account a: gpu_hours: found 1.5, allowed: a whole number"),
+        (
+            {"accounts": [{"name": "a", "gpu_hours": 1, "grptresmins": "cpu=1,gres/gpu=60"}]},
+            "account a: gpu_hours: found with gres/gpu in GrpTRESMins, allowed: one of both",
+        ),
         ({"users": {"name": "u"}}, "users: found {'name': 'u'}, allowed: a list"),
         (
             {"users": [{"name": "u", "accounts": [{"name": "root", "MaxJob": 1}]}]},
@@ -113,6 +118,24 @@ def test_a_wrong_policy_is_refused(policy: dict[str, Any], text: str) -> None:
     with pytest.raises(PolicyError) as error:
         read(policy, "lab", EMPTY)
     assert text in str(error.value)
+
+
+def test_gpu_hours_are_minutes_and_change_nothing_when_slurm_has_them() -> None:
+    policy = {
+        "limits": {"gpu_hours": 10},
+        "qos": [{"name": "normal", "gpu_hours": 1}],
+        "accounts": [{"name": "a", "gpu_hours": 100000}],
+        "users": [{"name": "u", "DefaultAccount": "a", "gpu_hours": 2}],
+    }
+    present = after(policy, EMPTY)
+    minutes = {entity.text: own["GrpTRESMins"] for entity, own in present.entities.items() if "GrpTRESMins" in own}
+    assert minutes == {
+        "cluster lab": "gres/gpu=600",
+        "qos normal": "gres/gpu=60",
+        "account a": "gres/gpu=6000000",
+        "user u in a": "gres/gpu=120",
+    }
+    assert compare(present, read(policy, "lab", present)) == []
 
 
 def test_all_that_is_wrong_is_reported_at_once() -> None:

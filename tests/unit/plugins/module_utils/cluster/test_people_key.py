@@ -369,6 +369,10 @@ def test_wrong_ids(number: Any) -> None:
             {"account": "ocean", "limits": {"MaxJobs": "x"}},
             "limits: found {'MaxJobs': 'x'}, MaxJobs: found 'x', allowed",
         ),
+        (
+            {"account": "ocean", "limits": {"gpu_hours": 5, "GrpTRESMins": "gres/gpu=1"}},
+            "limits: found {'gpu_hours': 5, 'GrpTRESMins': 'gres/gpu=1'}, gpu_hours: found with gres/gpu",
+        ),
         ({"account": "ocean", "limits": {"name": "x"}}, "limits: found {'name': 'x'}, name: unknown to Slurm"),
         (
             {"account": "ocean", "limits": {"DefaultAccount": "vision"}},
@@ -626,6 +630,65 @@ def test_accounts_without_a_database() -> None:
 def test_accounts_that_the_policy_does_not_list_may_be_there() -> None:
     found = loaded({"users": [user(account="geology")]}, accounting=None).variables["slurm_accounting_users"]
     assert found[0]["DefaultAccount"] == "geology"
+
+
+def of_groups(*groups: Any) -> list[Any]:
+    """Accounts, of which the nested one has these groups, and another one those of ocean."""
+    nested = [{"name": "Detection", "groups": [*groups], "MaxJobs": 9}]
+    return [{"name": "vision", "accounts": nested}, {"name": "ocean", "groups": ["ocean"]}]
+
+
+def test_the_people_of_a_group_are_users_of_its_accounts() -> None:
+    people = [
+        user(groups=["ocean", "vision"], account="ocean"),
+        user("bob", 5002, gid=6001, limits={"MaxWall": 9}),
+        user("carol", 5003, groups=["vision"], accounts=[{"name": "detection", "MaxJobs": 2}]),
+        user("dave", 5004, groups=["vision"], account="ocean", accounts=[{"name": "detection", "partition": "p"}]),
+        user("erin", 5005, groups=["vision"], state="suspended"),
+        user("frank", 5006, groups=["vision"], state="absent"),
+        user("grace", 5007),
+    ]
+    found = loaded({"groups": GROUPS, "users": people}, accounting={"accounts": of_groups("vision")}).variables
+    assert found["slurm_accounting_accounts"] == [
+        {"name": "vision", "accounts": [{"name": "Detection", "MaxJobs": 9}]},
+        {"name": "ocean"},
+    ]
+    assert {entry["name"]: entry["accounts"] for entry in found["slurm_accounting_users"]} == {
+        "alice": ["Detection"],
+        "bob": ["Detection"],
+        "carol": [{"name": "detection", "MaxJobs": 2}],
+        "dave": [{"name": "detection", "partition": "p"}, "Detection"],
+        "erin": ["Detection"],
+    }
+    of_user = {entry["name"]: entry for entry in found["slurm_accounting_users"]}
+    assert (of_user["bob"]["MaxWall"], of_user["erin"]["MaxJobs"]) == (9, 0)
+
+
+@pytest.mark.parametrize("people", ["people.csv", "people.yml"])
+def test_groups_of_accounts_are_those_of_a_file_as_well(people: str) -> None:
+    texts = {"people.csv": "name,uid,groups\nbob,5002,vision\n"}
+    texts["people.yml"] = "groups: [{name: vision, gid: 6001}]\nusers: [{name: bob, uid: 5002, groups: [vision]}]\n"
+    groups = {"groups": GROUPS[:1]} if people == "people.csv" else {}
+    accounting = {"accounts": [{"name": "a", "groups": ["vision"]}]}
+    found = loaded({"people": people, **groups}, {people: texts[people]}, accounting=accounting).variables
+    assert [entry["accounts"] for entry in found["slurm_accounting_users"]] == [["a"]]
+
+
+def test_groups_of_accounts_that_are_none() -> None:
+    allowed = "allowed: those of groups"
+    assert of_users(user(), accounting={"accounts": [*of_groups("visoin", 7), {"name": "b", "groups": "vision"}]}) == [
+        f"accounting: account detection: groups: found 'visoin', unknown group, did you mean 'vision'? {allowed}",
+        f"accounting: account detection: groups: found 7, unknown group, {allowed}",
+        "accounting: account b: groups: found 'vision', allowed: a list of groups of people",
+    ]
+    assert problems("directory", accounting={"accounts": of_groups()}) == [
+        f"x.cluster.yml: accounting: account ocean: groups: found 'ocean', unknown group, {allowed}"
+    ]
+    known = loaded(None).variables
+    (problem,) = model_errors(
+        {**known, "slurm_user_id": 64030, "slurm_accounting_accounts": of_groups()}, ["head", "n1"]
+    )[:1]
+    assert "account detection: groups: unknown to Slurm: only an account of a cluster file has groups" in problem
 
 
 @pytest.mark.parametrize("users", [1, "x", {}, [1], [None], [{"name": []}]])
