@@ -42,7 +42,7 @@ def as_given(name: str, value: Any) -> Any:
 
 
 def documented() -> list[tuple[str, str, Any]]:
-    """The options that README.md, docs/admin and docs/recipes give with `-e`, with their document and value: most are texts.
+    """The options that README.md, docs/admin and docs/recipes give with `-e`, with document and value: most are texts.
 
     Variables of Ansible's own, such as that of the connection, are none of this collection.
     """
