@@ -39,7 +39,7 @@ from ..module_utils.client.commands import run
 from ..module_utils.host.directories import Directories, Directory
 from ..module_utils.host.files import File, write
 from ..module_utils.host.job_processes import processes, served_steps
-from ..module_utils.host.journal import read_journal_end
+from ..module_utils.host.journal import read_start_failure
 from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.mounts import homes, mount_record
 from ..module_utils.host.mounts.mountinfo import Mount, mounted
@@ -284,7 +284,7 @@ class Work:
             run(["systemctl", "reset-failed", "--", mount["unit"]])
             answer = run(["systemctl", "start", "--", mount["unit"]], seconds=LIMIT)
             if answer.status:
-                error = " ".join(read_journal_end(mount["unit"], 4).split())
+                error = " ".join(read_start_failure(mount["unit"], answer.message, 4).split())
                 failed.append(f"{mount['path']} cannot be mounted from {mount['source']}: {error or answer.message}")
         if failed:
             raise StorageError("; ".join(failed))
