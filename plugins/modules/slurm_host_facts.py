@@ -132,6 +132,10 @@ ARGUMENTS = {
         "user namespaces."
     ),
     "kernel": several("Settings of the kernel to read, by their names for sysctl(8)."),
+    "filesystems": several(
+        "Types of file systems that the kernel has to have, such as V(nfsd). Those that it lacks, and of which it has "
+        "no module, are returned."
+    ),
     "applied": several(
         "Names of records that M(gpucluster.slurm.slurm_config), M(gpucluster.slurm.slurm_service) and "
         "M(gpucluster.slurm.slurm_files) keep with O(ignore:digest), to find out which still hold."

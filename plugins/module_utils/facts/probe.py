@@ -180,6 +180,7 @@ class Questions:
     scripts: Mapping[str, str] = field(default_factory=dict)
     profiles: Sequence[str] = ()
     kernel: Sequence[str] = ()
+    filesystems: Sequence[str] = ()
     applied: Sequence[str] = ()
     serving_controller: bool = False
     nodes: bool = False
@@ -199,6 +200,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
     path, marker = questions.part
     whole = _content(tree, path) or b""
     hostname = _text(tree, "/proc/sys/kernel/hostname")
+    container = run(["systemd-detect-virt", "--container"]).strip() or "none"
     services = dict.fromkeys((*CLOCKS, *questions.applied, *clusters.DAEMONS))
     properties = ",".join(applied_state.PROPERTIES)
     units = applied_state.units(run(["systemctl", "show", f"--property={properties}", *services]))
@@ -206,7 +208,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "distribution": system["distribution"],
         "codename": system["codename"],
         "hostname": hostname,
-        "container": run(["systemd-detect-virt", "--container"]).strip() or "none",
+        "container": container,
         "memory_mib": _memory(_text(tree, "/proc/meminfo")),
         "nvidia_gpus": len(NVIDIA.find(tree)),
         "slurm_version": slurm["installed"] or slurm["candidate"],
@@ -237,6 +239,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "ufw": ufw.open_ports(tree),
         "profiles": _collect(questions.profiles, partial(apparmor.profile_state, tree)),
         "kernel": _collect(questions.kernel, partial(_setting, tree)),
+        "lacks_filesystems": [name for name in questions.filesystems if not _has_filesystem(tree, name, container)],
         "storage": mount_record.state(packages),
         "firewall": firewall_change.state(),
         "backup": _backup(tree, questions.backup_hours),
@@ -398,6 +401,16 @@ def _setting(tree: Tree, name: str) -> int | None:
     """A number among the settings of the kernel; None where the kernel does not have it."""
     text = tree.text(f"/proc/sys/{name.replace('.', '/')}")
     return int(text) if text is not None and text.lstrip("-").isdigit() else None
+
+
+def _has_filesystem(tree: Tree, name: str, container: str) -> bool:
+    """Whether the kernel has a file system, or a module of it, which a container cannot load."""
+    if name in _text(tree, "/proc/filesystems").split():
+        return True
+    modules = f"/lib/modules/{_text(tree, '/proc/sys/kernel/osrelease')}"
+    known = (_text(tree, f"{modules}/{file}") for file in ("modules.dep", "modules.builtin"))
+    module = re.compile(rf"^(?:\S*/)?{re.escape(name)}\.ko", re.MULTILINE)
+    return container == "none" and any(module.search(text) for text in known)
 
 
 def _user(name: str) -> int | None:

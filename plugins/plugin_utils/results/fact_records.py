@@ -217,6 +217,8 @@ class HostFact(TypedDict):
     profiles: dict[Word, Annotated[str, Pattern("loaded|missing|no userns|not loaded")]]
     """What AppArmor says of programs that make user namespaces."""
     kernel: dict[Annotated[str, Pattern(r"[A-Za-z0-9._/-]+")], Annotated[int, Range(1 << 63, -(1 << 63))]]
+    lacks_filesystems: list[Word]
+    """The types asked that the kernel does not have."""
     storage: StateDigest
     """The checksum of the mounts, homes and exports that were applied last."""
     firewall: StateDigest

@@ -39,6 +39,12 @@ def own_plan(host: RunHost) -> dict[str, Any]:
     return plan(host, host.shared("storage_plans"))
 
 
+def unfinished_plan(host: RunHost) -> dict[str, Any]:
+    """What this host does; empty if that holds already."""
+    plan_of_host = own_plan(host)
+    return plan_of_host if host.facts["storage"] != plan_of_host.get("digest", "") else {}
+
+
 def packages(host: RunHost) -> list[dict[str, str]]:
     """The packages of the file systems, for the module slurm_packages."""
     found: list[dict[str, str]] = own_plan(host).get("packages", [])

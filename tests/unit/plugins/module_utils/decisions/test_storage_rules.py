@@ -10,6 +10,7 @@ from typing import Any
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import nfs_server, storage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.whole_cluster import all_storage_plans
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run.comparison import refused_server
 from plain_host import PlainHost, cluster
 
 SCRATCH = {"path": "/data", "type": "lustre", "source": "mds@tcp:/data", "hosts": "compute"}
@@ -49,6 +50,20 @@ def test_packages_are_names_with_versions_or_files() -> None:
     assert [*packages] == storage.packages(host)
     assert storage.copied_packages(host) == ["own.deb"]
     assert storage.options(host).packages == ["lustre-client", "tools"]
+
+
+def test_a_server_without_nfsd_is_refused_and_the_run_stops_for_it() -> None:
+    hosts = hosts_with(SERVED)
+    assert (nfs_server.filesystems(hosts["head"]), nfs_server.filesystems(hosts["n1"])) == (["nfsd"], [])
+    assert nfs_server.objections(hosts["head"]) == []
+    (objection,) = nfs_server.objections(hosts["head"].say(lacks_filesystems=["nfsd"]))
+    assert objection.startswith("the kernel has no nfsd, so the host cannot export /srv/share by NFS: boot a kernel")
+    assert refused_server(hosts["n1"], {"head": [objection]}) == (
+        f"Nothing was changed. head, which is to export /srv/share: {objection}"
+    )
+    assert refused_server(hosts["n1"], {"login": ["the disk is full"]}) == ""
+    hosts["head"].say(storage=storage.own_plan(hosts["head"])["digest"])
+    assert refused_server(hosts["n1"], {"head": ["the disk is full"]}) == "", "the others have it mounted"
 
 
 def test_a_server_exports_to_the_hosts_that_mount() -> None:

@@ -358,6 +358,32 @@ def test_numbers_among_the_settings_of_the_kernel(tmp_path: Path) -> None:
     assert gather(host(tmp_path, **files), asked)["kernel"] == {"net.core.somaxconn": 4096}
 
 
+@pytest.mark.parametrize(
+    ("filesystems", "modules", "container", "lacks"),
+    [
+        ("nodev\tnfsd\n\text4\n", "", "none", []),
+        ("nodev\tnfsd\n\text4\n", "", "podman", []),
+        ("\text4\n", "kernel/fs/nfsd/nfsd.ko.xz: kernel/fs/lockd/lockd.ko.xz\n", "none", []),
+        ("\text4\n", "kernel/fs/nfsd/nfsd.ko:\n", "none", []),
+        # A container cannot load it.
+        ("\text4\n", "kernel/fs/nfsd/nfsd.ko.xz:\n", "podman", ["nfsd"]),
+        ("\text4\n", "kernel/fs/nfs/nfs.ko: kernel/x/nfsd.ko\nkernel/fs/xnfsd.ko:\n", "none", ["nfsd"]),
+        ("nodev\txnfsd\n", "", "none", ["nfsd"]),
+    ],
+)
+def test_a_file_system_that_the_kernel_lacks(
+    tmp_path: Path, filesystems: str, modules: str, container: str, lacks: list[str]
+) -> None:
+    files = {
+        "proc__filesystems": filesystems,
+        "proc__sys__kernel__osrelease": "6.12.1-amd64\n",
+        "lib__modules__6.12.1-amd64__modules.dep": modules,
+    }
+    asked = Questions(filesystems=["nfsd"])
+    found = gather(host(tmp_path, **files), asked, systemd_detect_virt=f"{container}\n")
+    assert found["lacks_filesystems"] == lacks
+
+
 def test_users_are_asked_for_in_one_call(stand_in: StandIn, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     stand_in("getent", f"echo call >>{calls}\nshift 2\necho 'u1:x:1001:1001::/home/u1:/bin/sh'\nexit 2")
