@@ -55,7 +55,7 @@ def unasked(host: RunHost) -> dict[str, Any]:
     if not builds(host):
         return {}
     lists = ("policy_users", "directory_users", "programs", "filesystems")
-    return {"serving_controller": False, "hardware": False, **{name: [] for name in lists}}
+    return {"serving_controller": False, "hardware": False, "mounts": {}, **{name: [] for name in lists}}
 
 
 def is_measured(host: RunHost) -> bool:
