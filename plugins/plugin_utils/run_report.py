@@ -330,10 +330,7 @@ class RunReport:
 
     def end_tasks(self, now: float) -> list[Line]:
         """Another task begins: nobody else will have the same result as the hosts of the one before."""
-        # Which host has ended a task first is chance.
-        notes = sorted(self.notes.values(), key=lambda note: min(map(self._place, note.hosts)))
-        lines = [line for note in notes for line in self._shown(note)]
-        self.notes = {}
+        lines = self._take(self.notes)
         idle = [key for key, work in self.work.items() if not work.hosts]
         return lines + [line for key in idle for line in self._over(self.work.pop(key), now)]
 
@@ -392,8 +389,7 @@ class RunReport:
 
     def tick(self, now: float) -> list[Line]:
         """Time has passed."""
-        due = [key for key, note in self.notes.items() if now - note.since >= ALIKE]
-        lines = [line for key in due for line in self._shown(self.notes.pop(key))]
+        lines = self._take(key for key, note in self.notes.items() if now - note.since >= ALIKE)
         for work in self.work.values():
             if work.hosts and now - (work.said or work.begun) >= (AGAIN if work.said else self.wait):
                 lines += self._waits(work, now)
@@ -403,6 +399,12 @@ class RunReport:
 
     def _note(self, group: tuple[str, ...], note: Note, host: str, text: str) -> None:
         self.notes.setdefault(group, note).hosts[host] = text
+
+    def _take(self, keys: Iterable[tuple[str, ...]]) -> list[Line]:
+        """The lines of notes, which are over, in the order of the hosts: which one ended a task first is chance."""
+        notes = [self.notes.pop(key) for key in [*keys]]
+        notes.sort(key=lambda note: min(map(self._place, note.hosts)))
+        return [line for note in notes for line in self._shown(note)]
 
     def _hosts(self, names: Iterable[str]) -> str:
         return hostlist(self._ordered(names))
