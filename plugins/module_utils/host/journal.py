@@ -58,8 +58,9 @@ def _describe(name: str, unit: Unit) -> str:
     state = "has failed" if unit["ActiveState"] == "failed" else f"is {unit['ActiveState']}"
     invocation = unit.get("InvocationID")
     written = invocation and (_read(f"_SYSTEMD_INVOCATION_ID={invocation}", 3) or read_journal_end(name, 1))
-    lines = [line.strip() for line in (written or "").splitlines() if "dmesg(1)" not in line]
-    return ": ".join([f"{name} {state}", *([" ".join(lines)] if lines else [])])
+    lines = [line for line in (written or "").split("\n") if "dmesg(1)" not in line]
+    text = " ".join(" ".join(lines).split())
+    return f"{name} {state}: {text}" if text else f"{name} {state}"
 
 
 def _read(match: str, lines: int) -> str:
