@@ -18,12 +18,12 @@ def filesystems(host: RunHost) -> list[str]:
 
 def objections(host: RunHost) -> list[str]:
     """Why the host cannot export file systems."""
-    if not host.facts["lacks_filesystems"]:
-        return []
+    lacks = {*filesystems(host)} & {*host.facts["lacks_filesystems"]}
     return [
-        f"the kernel has no {' and no '.join(host.facts['lacks_filesystems'])}, so the host cannot export "
-        f"{', '.join(own_plan(host)['exports'])} by NFS: boot a kernel that has it, as Debian's linux-image-amd64 "
-        "(after an upgrade of the kernel, reboot), or name another server in the key storage"
+        f"the kernel has no {name}, so the host cannot export {', '.join(own_plan(host)['exports'])} by NFS: boot a "
+        "kernel that has it, as Debian's linux-image-amd64 (after an upgrade of the kernel, reboot), or name another "
+        "server in the key storage"
+        for name in lacks
     ]
 
 

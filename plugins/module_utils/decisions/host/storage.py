@@ -74,8 +74,8 @@ def _hidden(path: str, found: HiddenFiles, people: Collection[str]) -> str:
             f"give {user} a home on the disk of the host (sudo cp -a {home} {own} && sudo sed -i.before "
             f"'s|:{home}:|:{own}:|' /etc/passwd), log in again, and remove {home}"
         )
-    if others or found["more"]:
-        what = "them" if not homes else "the others"
+    if others or found["more"] or not homes:
+        what = "the others" if homes else "them"
         remedies.append(f"move {what} to the storage or elsewhere, or mount it on another path")
     what_to_do = "; ".join(remedies)
     return f"{path} has files that the mount would hide: {names}. {what_to_do[0].upper()}{what_to_do[1:]}"

@@ -83,6 +83,8 @@ def test_files_that_a_mount_would_hide_are_found_before_anything_is_changed(foun
     host = cluster(slurm_storage=[SCRATCH], slurm_addresses=ADDRESSES, slurm_people=people)["n1"]
     assert storage.mount_units(host) == {"/data": "/etc/systemd/system/data.mount"}
     assert storage.objections(host.say(hidden={"/data": found})) == [says]
+    empty = {"names": [], "more": 0, "homes": {}}  # no host says it that has this collection
+    assert storage.objections(host.say(hidden={"/data": empty}))
     assert storage.objections(host.say(storage=storage.own_plan(host)["digest"])) == []
 
 
@@ -97,7 +99,9 @@ def test_a_home_and_other_files_have_a_remedy_each() -> None:
 def test_a_server_without_nfsd_is_refused_and_the_run_stops_for_it() -> None:
     hosts = hosts_with(SERVED)
     assert (nfs_server.filesystems(hosts["head"]), nfs_server.filesystems(hosts["n1"])) == (["nfsd"], [])
-    assert nfs_server.objections(hosts["head"]) == []
+    assert (
+        nfs_server.objections(hosts["head"]) == nfs_server.objections(hosts["n1"].say(lacks_filesystems=["nfsd"])) == []
+    )
     (objection,) = nfs_server.objections(hosts["head"].say(lacks_filesystems=["nfsd"]))
     assert objection.startswith("the kernel has no nfsd, so the host cannot export /srv/share by NFS: boot a kernel")
     assert refused_server(hosts["n1"], {"head": [objection]}) == (
