@@ -53,6 +53,9 @@ from ..plugin_utils.run_report import Line, RunReport, may_change
 COLOURS = {"ok": "COLOR_OK", "changed": "COLOR_CHANGED", "failed": "COLOR_ERROR", "waits": "COLOR_WARN"}
 """Ansible's settings of colours, by the kind of a line."""
 
+JUDGES = frozenset({"assert", "fail"})
+"""Modules that judge on the control host. With run_once, the host on which they fail is not the one that they judge."""
+
 PAUSES = ("pause", "ansible.builtin.pause", "ansible.legacy.pause")
 
 SOON = 10
@@ -299,6 +302,7 @@ class CallbackModule(Default):
             delegate=str(delegate) if delegate and delegate != host.get_name() else "",
             address=str(host.vars.get("ansible_host") or ""),
             changing=may_change(result.task.action),
+            whole=bool(result.task.run_once) and result.task.action.rpartition(".")[2] in JUDGES and not delegate,
         )
         self._show(lines)
 

@@ -62,7 +62,7 @@ from ..module_utils.configuration.equivalence import differing
 from ..module_utils.configuration.meaning import patch_release_of
 from ..module_utils.configuration.sources import SourceError, configuration_of, other_files, read_files, source_lines
 from ..module_utils.controller import file_validation, kept_files, removed_hosts, succession
-from ..module_utils.controller.change_plan import Step, kinds, read_at_start, steps, table, without_reach
+from ..module_utils.controller.change_plan import Step, kinds, read_at_start, remedy, steps, table, without_reach
 from ..module_utils.controller.controller_host import text
 from ..module_utils.controller.daemons import (
     DAEMONS,
@@ -465,12 +465,12 @@ def check_plan(module: AnsibleModule, daemon: Daemon, plan: Plan) -> list[str]:
     file_validation.check_secrets(daemon, wanted.secrets)
     ended_jobs = {number for step in plan.steps for number in step.ends}
     if ended_jobs and not module.params["end_jobs"]:
+        unknown = "unknown" in ended_jobs
+        would = f"These changes would end jobs ({len(ended_jobs)})"
+        why = f"{daemon.name} does not answer, so these changes could end jobs" if unknown else would
+        helps = "start it" if unknown else remedy(plan.steps)
         shown = "\n".join(table([step for step in plan.steps if step.ends]))
-        if "unknown" in ended_jobs:
-            raise ConfigError(
-                f"{daemon.name} does not answer, so these changes could end jobs: start it, or set end_jobs\n{shown}"
-            )
-        raise ConfigError(f"These changes would end jobs ({len(ended_jobs)}): drain nodes, or set end_jobs\n{shown}")
+        raise ConfigError(f"{why}: {helps}; or accept it with -e slurmctld_end_jobs=true\n{shown}")
     return messages
 
 

@@ -42,6 +42,7 @@ from ..module_utils.controller.conversion import LOCAL, ConversionError, Databas
 from ..module_utils.controller.daemons import ConfigError, Slurmdbd, check_database
 from ..module_utils.controller.release_overlay import OverlayError
 from ..module_utils.host.files import File, FileError, write
+from ..module_utils.host.journal import read_start_failure
 from ..module_utils.host.json_files import Record
 from ..module_utils.host.module_run import run_module
 from ..module_utils.host.options import option, switch
@@ -249,7 +250,8 @@ class Conversion:
         """Run systemctl. Raises ConversionError."""
         answer = run(["systemctl", *arguments], seconds=900)
         if answer.status:
-            raise ConversionError(f"systemctl {' '.join(arguments)} failed: {answer.message}")
+            log = read_start_failure(arguments[-1], answer.message, 8) if arguments[0] == "start" else ""
+            raise ConversionError(f"systemctl {' '.join(arguments)} failed: {answer.message}\n{log}".strip())
 
 
 ARGUMENTS = {

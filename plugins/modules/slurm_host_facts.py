@@ -133,6 +133,16 @@ ARGUMENTS = {
         "user namespaces."
     ),
     "kernel": several("Settings of the kernel to read, by their names for sysctl(8)."),
+    "mounts": option(
+        "The unit files of mounts, by their directories. Files that such a mount would hide are returned, unless "
+        "something is mounted there, or the unit is that of M(gpucluster.slurm.slurm_storage).",
+        "dict",
+        default={},
+    ),
+    "filesystems": several(
+        "Types of file systems that the kernel has to have, such as V(nfsd). Those that it lacks, and of which it has "
+        "no module, are returned."
+    ),
     "applied": several(
         "Names of records that M(gpucluster.slurm.slurm_config), M(gpucluster.slurm.slurm_service) and "
         "M(gpucluster.slurm.slurm_files) keep with O(ignore:digest), to find out which still hold."

@@ -41,7 +41,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.controller.sockets import connection_error
 from ..module_utils.host import applied_state, environment_files
 from ..module_utils.host.files import File, from_base64, mode_of, temporary_file, write
-from ..module_utils.host.journal import read_journal_end
+from ..module_utils.host.journal import read_start_failure
 from ..module_utils.host.load_times import read_load_time, write_load_time
 from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
@@ -242,7 +242,7 @@ def act(module: AnsibleModule, action: str, other: str = "") -> None:
         journal, lost = "", [other] if other else []
         if action in ("start", "restart"):
             lost += unreachable(module.params["servers"])
-            journal = read_journal_end(name, 15)
+            journal = read_start_failure(name, stderr, 15)
         raise ServiceError("\n".join([*lost, f"{' '.join(command)}: {(stderr or stdout).strip()}", journal]).strip())
     if action == "reload":
         # The time before the command, so that a file that is written meanwhile needs another reload.

@@ -39,9 +39,10 @@ from ..module_utils.client.commands import run
 from ..module_utils.host.directories import Directories, Directory
 from ..module_utils.host.files import File, write
 from ..module_utils.host.job_processes import processes, served_steps
-from ..module_utils.host.journal import read_journal_end
+from ..module_utils.host.journal import read_start_failure
 from ..module_utils.host.module_run import Params, run_module
-from ..module_utils.host.mounts import homes, mount_record
+from ..module_utils.host.mounts import hidden_files, homes, mount_record
+from ..module_utils.host.mounts.hidden_files import is_ours
 from ..module_utils.host.mounts.mountinfo import Mount, mounted
 from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.plan_result import PlanRow, plan_result
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from ..plugin_utils.results.module_results import StorageResult
 
 UNITS = "/etc/systemd/system"
-MARK = "Managed by gpucluster.slurm (key storage)"
 """The text by which units of this module are recognized."""
 
 LIMIT = 150
@@ -96,7 +96,7 @@ def own_units() -> dict[str, str]:
     units = {}
     for name in sorted(os.listdir(UNITS)):
         path = os.path.join(UNITS, name)
-        if name.endswith(".mount") and os.path.isfile(path) and MARK in (text := read_text(path)):
+        if name.endswith(".mount") and os.path.isfile(path) and is_ours(text := read_text(path)):
             where = re.search(r"^Where=(.*)$", text, re.MULTILINE)
             units[path] = where[1] if where else ""
     return units
@@ -132,7 +132,7 @@ def since(unit: str) -> str:
 def hidden(path: str) -> list[str]:
     """The entries of a directory that a mount would hide. Raises StorageError."""
     try:
-        names: list[str] = call_with_timeout(lambda: sorted(os.listdir(path)) if os.path.isdir(path) else [], TIMEOUT)
+        names: list[str] = call_with_timeout(lambda: hidden_files.entries(path), TIMEOUT)
     except TimeoutCallError as error:
         raise StorageError(f"{path}: {error}") from None
     return names
@@ -233,11 +233,11 @@ class Work:
         present_mount, unit = self.present_mounts.get(mount["path"]), mount["unit"]
         text = (file.found or b"").decode(errors="replace")
         if not present_mount:
-            names = [] if MARK in text else hidden(mount["path"])
+            names = [] if is_ours(text) else hidden(mount["path"])
             return f"{mount['path']} has files that the mount would hide: {named(names)}" if names else ""
         same_unit = section(text) == section(mount["content"])
         pending = self.record.get("pending", {}).get(unit)
-        if not (same_unit if MARK in text else as_wanted(present_mount, mount)):
+        if not (same_unit if is_ours(text) else as_wanted(present_mount, mount)):
             self.leave_pending(unit, self._other(mount, present_mount))
         elif pending and pending[0] == since(unit):
             self.leave_pending(unit, pending[1])
@@ -284,7 +284,7 @@ class Work:
             run(["systemctl", "reset-failed", "--", mount["unit"]])
             answer = run(["systemctl", "start", "--", mount["unit"]], seconds=LIMIT)
             if answer.status:
-                error = " ".join(read_journal_end(mount["unit"], 4).split())
+                error = " ".join(read_start_failure(mount["unit"], answer.message, 4).split())
                 failed.append(f"{mount['path']} cannot be mounted from {mount['source']}: {error or answer.message}")
         if failed:
             raise StorageError("; ".join(failed))

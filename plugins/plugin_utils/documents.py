@@ -153,7 +153,7 @@ def _unreadable(error: yaml.YAMLError, text: bytes) -> str:
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if not mark:
         return message(f"cannot be read as YAML: {problem or error}")
-    place, hint = mark.line + 1, _hint(str(problem), text.decode().splitlines(), mark.line)
+    place, hint = mark.line + 1, _hint(str(problem), text.decode().split("\n"), mark.line)
     return message(f"line {place}: cannot be read as YAML: {problem or error}{hint}")
 
 

@@ -10,6 +10,7 @@ come from hosts: they are made visible here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +53,17 @@ ONLY_LOOK = frozenset(
 
 HIDDEN = "(hidden, since the task has no_log)"
 
+THE_RUN = "the run"
+"""The subject of a failure that is that of no host."""
+
+_UNIT = r"(?:days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s|ms|us)"
+TIMES = re.compile(
+    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?(?![\w:])"
+    r"|(?<![\w.:])(?:\d+-)?\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?(?![\w:])"
+    rf"|(?<![\w.:])\d+(?:\.\d+)? ?{_UNIT}\b(?:,? ?\d+(?:\.\d+)? ?{_UNIT}\b)*"
+)
+"""Dates, times and durations, which differ between hosts that have the same reason: apt's `22d 11h 26min 47s`."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -78,6 +90,8 @@ class Stage:
     """Hosts that go on where the play ends for others (`meta: end_host`); empty in a play without that."""
     may_change: bool = False
     """Whether a task has begun that can change a host."""
+    stopped: bool = False
+    """Whether the run has stopped here, for a reason that is that of no host."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +105,9 @@ class Failure:
     put_back: bool
     """Whether the module has restored what it had changed."""
     alike: str
-    """The message without the host's own name and address."""
+    """The message without the host's own name and address, and without times."""
+    whole: bool
+    """Whether the run stops for it, and the host has only judged."""
 
 
 @dataclass
@@ -119,7 +135,9 @@ class Note:
     delegate: str = ""
     """The host on which a delegated task ran."""
     hosts: dict[str, str] = field(default_factory=dict)
-    """The text of each host, which may differ in the host's own name and address."""
+    """The text of each host, which may differ in the host's own name and address, and in times."""
+    whole: bool = False
+    """Whether it is the run that has failed."""
 
 
 def clock(seconds: float) -> str:
@@ -147,7 +165,14 @@ def _differing(messages: Mapping[str, str]) -> str:
     """What follows the message of the first host if those of the others are not quite the same."""
     if len({*messages.values()}) == 1:
         return ""
-    return f" (as {visible(next(iter(messages)))} says it; the others differ in their names alone)"
+    return f" (as {visible(next(iter(messages)))} says it; the others differ in names and times alone)"
+
+
+def _without_own(text: str, names: Iterable[str]) -> str:
+    """A message without the names of its host and without times, in which those of other hosts may differ."""
+    for own in sorted({*names}, key=len, reverse=True):
+        text = text.replace(own, "\0")
+    return TIMES.sub("\0", text)
 
 
 def _last_lines(text: str) -> str:
@@ -245,12 +270,12 @@ class RunReport:
         if not stage or not stage.ran:
             return lines
         self.stages.append(stage)
-        kind = "failed" if stage.lost else "changed" if stage.changed else "ok"
+        kind = "failed" if stage.lost or stage.stopped else "changed" if stage.changed else "ok"
         word = "changes" if kind == "changed" and self.check_mode else kind
-        shown = stage.lost or stage.changed
+        shown = stage.lost or (not stage.stopped and stage.changed)
         text = f"{stage.name}: {self._hosts(shown)}" if shown else stage.name
         hosts = [host for host in stage.hosts if not stage.staying or host in stage.staying | self.lost]
-        done = len([host for host in hosts if host not in self.lost])
+        done = 0 if stage.stopped else len([host for host in hosts if host not in self.lost])
         return [*lines, self._row(kind, word, now - stage.begun, done, len(hosts), text)]
 
     def begin_task(
@@ -305,8 +330,7 @@ class RunReport:
 
     def end_tasks(self, now: float) -> list[Line]:
         """Another task begins: nobody else will have the same result as the hosts of the one before."""
-        lines = [line for note in self.notes.values() for line in self._shown(note)]
-        self.notes = {}
+        lines = self._take(self.notes)
         idle = [key for key, work in self.work.items() if not work.hosts]
         return lines + [line for key in idle for line in self._over(self.work.pop(key), now)]
 
@@ -321,26 +345,30 @@ class RunReport:
             now: the time.
             more: `kind`, which is `failed` or `unreachable`, or `ignored` or `rescued` if the playbook goes on;
                 `delegate` and `address`, other names of the host in messages; `changing`, whether it can have changed
-                the host.
+                the host; `whole`, whether the host has judged for the whole run.
         """
         kind, text = str(more.get("kind", "failed")), "\n".join(self.items.pop((key, host), ())) or reason(result)
-        alike = text
-        for own in sorted({host, str(more.get("address") or host)}, key=len, reverse=True):
-            alike = alike.replace(own, "\0")
+        alike = _without_own(text, [host, str(more.get("address") or host)])
+        whole = kind == "failed" and bool(more.get("whole")) and self.stage is not None and len(self.stage.hosts) > 1
         if kind in ("failed", "unreachable"):
             self.lost.add(host)
-            if self.stage:
+            if self.stage and whole:
+                self.stage.stopped = True
+            elif self.stage:
                 self.stage.lost.add(host)
             if kind == "unreachable":
                 self.away.add(host)
             stage = self.stage.name if self.stage else ""
             put_back = result.get("put_back")
             self.left |= put_back is False or (not put_back and bool(result.get("changed") or more.get("changing")))
-            self.failures.append(Failure(stage, host, visible(name), text, put_back is True, alike))
+            self.failures.append(Failure(stage, host, visible(name), text, put_back is True, alike, whole))
         lines = self.end_task(key, host, now)
         delegate = str(more.get("delegate") or "")
         self._note(
-            (key, kind, name, delegate, alike), Note(kind, visible(name), text, now, visible(delegate)), host, text
+            (key, kind, name, delegate, alike),
+            Note(kind, visible(name), text, now, visible(delegate), whole=whole),
+            host,
+            text,
         )
         return lines
 
@@ -361,8 +389,7 @@ class RunReport:
 
     def tick(self, now: float) -> list[Line]:
         """Time has passed."""
-        due = [key for key, note in self.notes.items() if now - note.since >= ALIKE]
-        lines = [line for key in due for line in self._shown(self.notes.pop(key))]
+        lines = self._take(key for key, note in self.notes.items() if now - note.since >= ALIKE)
         for work in self.work.values():
             if work.hosts and now - (work.said or work.begun) >= (AGAIN if work.said else self.wait):
                 lines += self._waits(work, now)
@@ -373,11 +400,24 @@ class RunReport:
     def _note(self, group: tuple[str, ...], note: Note, host: str, text: str) -> None:
         self.notes.setdefault(group, note).hosts[host] = text
 
+    def _take(self, keys: Iterable[tuple[str, ...]]) -> list[Line]:
+        """The lines of notes, which are over, in the order of the hosts: which one ended a task first is chance."""
+        notes = [self.notes.pop(key) for key in [*keys]]
+        notes.sort(key=lambda note: min(map(self._place, note.hosts)))
+        return [line for note in notes for line in self._shown(note)]
+
     def _hosts(self, names: Iterable[str]) -> str:
         return hostlist(self._ordered(names))
 
     def _ordered(self, names: Iterable[str]) -> list[str]:
-        return sorted(names, key=lambda name: (self.order.get(name, len(self.order)), name))
+        return sorted(names, key=self._place)
+
+    def _place(self, name: str) -> tuple[int, str]:
+        return self.order.get(name, len(self.order)), name
+
+    def _in_order(self, messages: Mapping[str, str]) -> dict[str, str]:
+        """Messages by host, that of the first host first."""
+        return {name: messages[name] for name in self._ordered(messages)}
 
     def _row(self, kind: str, word: str, seconds: float, done: int, hosts: int, text: str) -> Line:
         return Line(kind, f"{word:<8} {clock(seconds):>6}  {f'{done} of {hosts}':<10}  {text}")
@@ -403,8 +443,9 @@ class RunReport:
             text = note.text.strip("\n")
             rest = "\n" + " " * 8 + indented_text(text, 8) if "\n" in text else f" {text}"
             return [Line("note", f"    {note.title} ({hosts}):{rest}")]
-        text = note.text + _differing(note.hosts)
-        hosts += f" -> {note.delegate}" if note.delegate else ""
+        messages = self._in_order(note.hosts)
+        text = next(iter(messages.values())) + _differing(messages)
+        hosts = THE_RUN if note.whole else f"{hosts} -> {note.delegate}" if note.delegate else hosts
         color = "note" if note.kind in ("ignored", "rescued") else "failed"
         return [Line(color, f"{note.kind:<8} {hosts}: {note.title}: {indented_text(text, 4)}")]
 
@@ -447,25 +488,35 @@ class RunReport:
             lines.append(Line("note", f"Nothing was changed on {number} ({took})."))
         lines += [Line("waits", f"{why}: {what}.") for why, what in waiting(results)]
         if broken:
-            lines.append(Line("failed", f"Failed: {self._hosts(broken)}."))
+            stopped = {failure.host for failure in self._first(broken) if failure.whole}
+            names = [*([self._hosts(broken - stopped)] if broken - stopped else []), *([THE_RUN] if stopped else [])]
+            lines.append(Line("failed", f"Failed: {', '.join(names)}."))
         if away:
             lines.append(Line("failed", f"Not reached: {self._hosts(away)}."))
         return lines + self._reasons(broken | away)
 
-    def _reasons(self, lost: set[str]) -> list[Line]:
-        """Why each lost host has failed first, in the order of the failures; a line for all that failed alike."""
-        groups: dict[tuple[str, str, str], dict[str, str]] = {}
-        named: set[str] = set()
+    def _first(self, lost: set[str]) -> list[Failure]:
+        """Why each lost host has failed first, in the order of the tasks and, in a task, of the hosts."""
+        first: dict[str, Failure] = {}
+        tasks: dict[tuple[str, str], int] = {}
         for failure in self.failures:
-            if failure.host in lost - named:
-                named.add(failure.host)
-                key = (failure.stage, failure.task, failure.alike)
-                groups.setdefault(key, {})[failure.host] = failure.message
+            if failure.host in lost:
+                first.setdefault(failure.host, failure)
+                tasks.setdefault((failure.stage, failure.task), len(tasks))
+        return sorted(first.values(), key=lambda one: (tasks[one.stage, one.task], self._place(one.host)))
+
+    def _reasons(self, lost: set[str]) -> list[Line]:
+        """Why the lost hosts have failed first; a line for all that failed alike."""
+        groups: dict[tuple[str, str, str, bool], dict[str, str]] = {}
+        for failure in self._first(lost):
+            key = (failure.stage, failure.task, failure.alike, failure.whole)
+            groups.setdefault(key, {})[failure.host] = failure.message
         lines = []
-        for number, ((stage, task, _alike), messages) in enumerate([*groups.items()][:REASONS]):
+        for number, ((stage, task, _alike, whole), found) in enumerate([*groups.items()][:REASONS]):
+            messages = self._in_order(found)
             text = short(" ".join(next(iter(messages.values())).split()), SHORT) + _differing(messages)
-            word = "as well" if number else "first"
-            lines.append(Line("failed", f"Failed {word}, on {self._hosts(messages)} in {stage}: {task}: {text}"))
+            word, on = "as well" if number else "first", "" if whole else f"on {self._hosts(messages)} "
+            lines.append(Line("failed", f"Failed {word}, {on}in {stage}: {task}: {text}"))
         if others := [host for messages in [*groups.values()][REASONS:] for host in messages]:
             lines.append(Line("failed", f"Failed as well, for other reasons (above): {self._hosts(others)}"))
         return lines

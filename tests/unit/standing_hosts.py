@@ -83,6 +83,8 @@ def honest(name: str) -> dict[str, Any]:
         "known_hosts": [],
         "people": "",
         "directory": {"checksum": "", "unknown": 0},
+        "hidden": {},
+        "lacks_filesystems": [],
         "storage": "",
         "firewall": "",
         "backup": "",

@@ -126,7 +126,7 @@ LINES = """\
     Say a value (h1): ansible_check_mode: false
     Say items (h1): 1
     Say items (h1): two
-ignored  h[1-3]: Ignored: exit status 3: bad FIRST (as FIRST says it; the others differ in their names alone)
+ignored  h[1-3]: Ignored: exit status 3: bad FIRST (as FIRST says it; the others differ in names and times alone)
 rescued  h[1-3]: Inner: broken
     Go on (h[1-3]): rescued
 ignored  h[1-3]: Secret: (hidden, since the task has no_log)
@@ -341,6 +341,21 @@ def test_lists_are_those_of_ansible(runs: Runs, argument: str) -> None:
         runs.run(plays, argument, ANSIBLE_STDOUT_CALLBACK=name) for name in (CALLBACK, "ansible.builtin.default")
     )
     assert (ours.stdout, ours.stderr, ours.returncode) == (theirs.stdout, theirs.stderr, 0)
+
+
+@pytest.mark.once
+def test_a_judgement_for_all_hosts_is_that_of_no_host(runs: Runs) -> None:
+    play = task("fail", {"msg": "h2: slurmd would not start"})
+    play["tasks"][0]["run_once"] = True
+    run = runs.run([play])
+    assert run.returncode == 2
+    assert same(run.stdout).split("\n")[:5] == [
+        "failed   the run: Task: h2: slurmd would not start",
+        "failed TIME 0 of 3 Play",
+        "Nothing was changed on 3 hosts (TIME).",
+        "Failed: the run.",
+        "Failed first, in Play: Task: h2: slurmd would not start",
+    ]
 
 
 @pytest.mark.once

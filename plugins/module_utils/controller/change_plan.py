@@ -311,6 +311,27 @@ def removed_nodes(found: Iterable[Step]) -> set[str]:
     return {node for nodes in gone for node in expand(nodes)}
 
 
+def remedy(found: Iterable[Step]) -> str:
+    """What lets the jobs end, or keeps them, for a person: once for each kind of change."""
+    return "; ".join(dict.fromkeys(_remedy(step) for step in found if step.ends))
+
+
+def _remedy(step: Step) -> str:
+    """What helps the jobs that one change would end. No node is drained for jobs that it would not spare."""
+    change, jobs = step.change, "wait for these jobs"
+    if _removes(change, "PartitionName"):
+        return (
+            f"let no job into the partition (scontrol update PartitionName={change.subject} State=DRAIN) and wait for "
+            "its jobs, or move those that are pending (scontrol update JobId=JOB Partition=OTHER)"
+        )
+    if change.key.lower() in ENDS_JOBS.get(change.file, {}):
+        longer = f"set {change.key} to {step.least} at least" if step.least else f"keep the longer {change.key}"
+        return f"{longer}, or {jobs}"
+    nodes = change.subject if change.file in ("NodeName", "gres.conf") else ""
+    pending = " (one that is pending asks for a node by name: scontrol update JobId=JOB ReqNodeList=)"
+    return f"drain {nodes or 'all nodes'} and {jobs}{pending if _removes(change, 'NodeName') else ''}"
+
+
 def table(found: Iterable[Step], new_files: Collection[str] = ()) -> list[str]:
     """The plan, a line for each change: its name, old and new value, the action it needs, the jobs it would end.
 

@@ -23,7 +23,7 @@ from ..configuration.ports import SLURMCTLD, SLURMDBD
 from ..configuration.release_order import HEAD, JOB_STATE, PACKAGE_SOURCE, protocol_of_state, reads, release_of_protocol
 from ..configuration.upgrade import database_release, parts, tables_release
 from ..host.files import File, write
-from ..host.journal import read_journal_end
+from ..host.journal import read_journal_end, read_start_failure
 from ..host.load_times import write_load_time
 from ..host.log_files import log_size, read_log
 from ..language.errors import CollectionError
@@ -191,7 +191,7 @@ class Daemon:
         errors = errors_in(read_log(log, logged))
         message = f"{' '.join(command)} failed: {answer.message}" + (f"\n{self.name}: {errors}" if errors else "")
         if action != "reconfigure":
-            raise ConfigError(f"{message}\n{read_journal_end(self.name, 8)}".strip())
+            raise ConfigError(f"{message}\n{read_start_failure(self.name, answer.message, 8)}".strip())
         raise NotYetError(message) if UNANSWERED.search(answer.message) else ConfigError(message)
 
     def wait(self, configuration: Configuration) -> None:

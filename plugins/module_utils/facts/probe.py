@@ -26,16 +26,24 @@ from ..hardware.sysfs import Tree
 from ..host import applied_state, firewall_change, job_processes, sshd_pam
 from ..host.directories import Directories, Directory, group_name, user_name
 from ..host.files import part_of, temporary_file, without_part
-from ..host.mounts import mount_record
+from ..host.mounts import mount_record, mountinfo
+from ..host.mounts.hidden_files import entries, homes_below, is_ours
 from ..host.packages import dpkg
 from ..host.script_checks import ScriptError, check_script, content_of, why_not
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
+from ..language.formatting import short, visible
 from ..people.directory import absent_users, ids_of, lowered
 from ..people.state import read_applied_plan
 from . import apparmor, cloud_init, clusters, last_backup, state_version, ufw
 
 if TYPE_CHECKING:
-    from ...plugin_utils.results.fact_records import DirectoryFaults, DirectoryUsers, HostFact, SlurmPackage
+    from ...plugin_utils.results.fact_records import (
+        DirectoryFaults,
+        DirectoryUsers,
+        HiddenFiles,
+        HostFact,
+        SlurmPackage,
+    )
 
 DAEMONS = ("/usr/sbin/slurmctld", "/usr/sbin/slurmd")
 """The daemons that tell their version without a configuration; they have these paths in all packages of Slurm."""
@@ -62,6 +70,12 @@ HOSTS = "/etc/hosts"
 
 MOST_NAMES = 1000
 """Names of /etc/hosts that are returned."""
+
+MOST_HIDDEN = 5
+"""Entries of a directory, and homes in it, that are named."""
+
+MOST_LETTERS = 100
+"""Letters of the name of an entry."""
 
 UPDATE_LISTS = ("apt-get", "--quiet=2", "update")
 """Downloads apt's package lists."""
@@ -180,6 +194,8 @@ class Questions:
     scripts: Mapping[str, str] = field(default_factory=dict)
     profiles: Sequence[str] = ()
     kernel: Sequence[str] = ()
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    filesystems: Sequence[str] = ()
     applied: Sequence[str] = ()
     serving_controller: bool = False
     nodes: bool = False
@@ -199,6 +215,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
     path, marker = questions.part
     whole = _content(tree, path) or b""
     hostname = _text(tree, "/proc/sys/kernel/hostname")
+    container = run(["systemd-detect-virt", "--container"]).strip() or "none"
     services = dict.fromkeys((*CLOCKS, *questions.applied, *clusters.DAEMONS))
     properties = ",".join(applied_state.PROPERTIES)
     units = applied_state.units(run(["systemctl", "show", f"--property={properties}", *services]))
@@ -206,7 +223,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "distribution": system["distribution"],
         "codename": system["codename"],
         "hostname": hostname,
-        "container": run(["systemd-detect-virt", "--container"]).strip() or "none",
+        "container": container,
         "memory_mib": _memory(_text(tree, "/proc/meminfo")),
         "nvidia_gpus": len(NVIDIA.find(tree)),
         "slurm_version": slurm["installed"] or slurm["candidate"],
@@ -237,6 +254,8 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "ufw": ufw.open_ports(tree),
         "profiles": _collect(questions.profiles, partial(apparmor.profile_state, tree)),
         "kernel": _collect(questions.kernel, partial(_setting, tree)),
+        "hidden": _hidden(tree, questions.mounts),
+        "lacks_filesystems": [name for name in questions.filesystems if not _has_filesystem(tree, name, container)],
         "storage": mount_record.state(packages),
         "firewall": firewall_change.state(),
         "backup": _backup(tree, questions.backup_hours),
@@ -398,6 +417,44 @@ def _setting(tree: Tree, name: str) -> int | None:
     """A number among the settings of the kernel; None where the kernel does not have it."""
     text = tree.text(f"/proc/sys/{name.replace('.', '/')}")
     return int(text) if text is not None and text.lstrip("-").isdigit() else None
+
+
+def _hidden(tree: Tree, mounts: Mapping[str, str]) -> dict[str, HiddenFiles]:
+    """What mounts would hide. A file system that does not answer is for the mount itself."""
+    if not mounts:
+        return {}
+    present = {mount.point for mount in mountinfo.mounts(_text(tree, mountinfo.MOUNTINFO))}
+    asked = [path for path, unit in mounts.items() if path not in present and not is_ours(_text(tree, unit))]
+    try:
+        found: dict[str, HiddenFiles] = call_with_timeout(lambda: _collect(asked, partial(_below, tree)), TIMEOUT)
+    except TimeoutCallError:
+        return {}
+    return found
+
+
+def _below(tree: Tree, path: str) -> HiddenFiles | None:
+    """What is in a directory; None if that is nothing."""
+    names, homes = entries(tree.path(path)), homes_below(_text(tree, "/etc/passwd"), path)
+    there = [user for user, home in homes.items() if tree.exists(home)]
+    return (
+        {
+            "names": [short(_ascii(visible(name)), MOST_LETTERS) for name in names[:MOST_HIDDEN]],
+            "more": len(names[MOST_HIDDEN:]),
+            "homes": {user: homes[user] for user in there[:MOST_HIDDEN]},
+        }
+        if names
+        else None
+    )
+
+
+def _has_filesystem(tree: Tree, name: str, container: str) -> bool:
+    """Whether the kernel has a file system, or a module of it, which a container cannot load."""
+    if name in _text(tree, "/proc/filesystems").split():
+        return True
+    modules = f"/lib/modules/{_text(tree, '/proc/sys/kernel/osrelease')}"
+    known = (_text(tree, f"{modules}/{file}") for file in ("modules.dep", "modules.builtin"))
+    module = re.compile(rf"^(?:\S*/)?{re.escape(name)}\.ko", re.MULTILINE)
+    return container == "none" and any(module.search(text) for text in known)
 
 
 def _user(name: str) -> int | None:

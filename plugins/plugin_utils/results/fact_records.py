@@ -149,6 +149,17 @@ class CloudInit(TypedDict):
     own_name: bool
 
 
+class HiddenFiles(TypedDict):
+    """What a mount would hide, in the part `hidden`."""
+
+    names: Annotated[list[Sentence], Most(16)]
+    """The first entries of the directory."""
+    more: Number32
+    """How many there are besides."""
+    homes: dict[Word, Path]
+    """Homes in it, by their users."""
+
+
 class Namespaces(TypedDict):
     """The part `namespaces`."""
 
@@ -217,6 +228,10 @@ class HostFact(TypedDict):
     profiles: dict[Word, Annotated[str, Pattern("loaded|missing|no userns|not loaded")]]
     """What AppArmor says of programs that make user namespaces."""
     kernel: dict[Annotated[str, Pattern(r"[A-Za-z0-9._/-]+")], Annotated[int, Range(1 << 63, -(1 << 63))]]
+    hidden: dict[Path, HiddenFiles]
+    """What the mounts asked would hide, by directory."""
+    lacks_filesystems: list[Word]
+    """The types asked that the kernel does not have."""
     storage: StateDigest
     """The checksum of the mounts, homes and exports that were applied last."""
     firewall: StateDigest

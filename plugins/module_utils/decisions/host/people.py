@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from ...people.directory import directory_differences, lowered
 from ...people.messages import host_lines
@@ -32,9 +33,28 @@ def conflicts(host: RunHost) -> list[str]:
 
 
 def warnings(host: RunHost) -> list[str]:
-    """Users who leave, and what stays of them on the hosts of this play."""
+    """Users who leave, and what stays of them: on the hosts of this play, and in the database of Slurm."""
     applied = registered.PEOPLE_APPLIED.by_host(host, host.play_hosts)
-    return host_lines({name: answer.get("remarks", []) for name, answer in applied.items()})
+    remarks = {name: answer.get("remarks", []) for name, answer in applied.items()}
+    return [*host_lines(remarks), *_associations(host, {text for texts in remarks.values() for text in texts})]
+
+
+def _associations(host: RunHost, remarks: Collection[str]) -> list[str]:
+    """The line about the associations of users whom this run has removed; a policy with purge removes these as well."""
+    users = host["slurm_people"].get("users", []) if host["slurm_database"] else []
+    gone = [
+        user["name"]
+        for user in users
+        if user.get("state") == "absent"
+        and any(text.startswith(f"user {user['name']} is removed,") for text in remarks)
+    ]
+    purges = any(host.of(name).flag("slurm_accounting", "slurm_accounting_purge") for name in host["slurm_controllers"])
+    if not gone or purges:
+        return []
+    return [
+        f"What Slurm has of {', '.join(gone)} stays, associations and limits: sacctmgr delete user {','.join(gone)} "
+        "removes it, as purge: true of the key accounting does"
+    ]
 
 
 def jobs_question(host: RunHost) -> list[str]:

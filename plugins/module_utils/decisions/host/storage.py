@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..known.run_host import RunHost
+
+if TYPE_CHECKING:
+    from ....plugin_utils.results.fact_records import HiddenFiles
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,45 @@ def plan(host: RunHost, plans: Mapping[str, Any]) -> dict[str, Any]:
 def own_plan(host: RunHost) -> dict[str, Any]:
     """What this host does."""
     return plan(host, host.shared("storage_plans"))
+
+
+def unfinished_plan(host: RunHost) -> dict[str, Any]:
+    """What this host does; empty if that holds already."""
+    plan_of_host = own_plan(host)
+    return plan_of_host if host.facts["storage"] != plan_of_host.get("digest", "") else {}
+
+
+def mount_units(host: RunHost) -> dict[str, str]:
+    """The unit files of the mounts, by their directories."""
+    return {mount["path"]: mount["unit_file"] for mount in own_plan(host).get("mounts", [])}
+
+
+def objections(host: RunHost) -> list[str]:
+    """Why the storage cannot be mounted: the files that it would hide, and what to do with them."""
+    people = {user["name"] for user in host["slurm_people"].get("users", [])}
+    return [_hidden(path, found, people) for path, found in host.facts["hidden"].items() if unfinished_plan(host)]
+
+
+def _hidden(path: str, found: HiddenFiles, people: Collection[str]) -> str:
+    """The message about files that a mount would hide.
+
+    A home can move while its user is logged in, as the one as whom Ansible connects is: usermod would refuse that.
+    """
+    homes = {user: home for user, home in found["homes"].items() if user not in people}
+    names = ", ".join(found["names"]) + (f" and {found['more']} more" if found["more"] else "")
+    others = {*found["names"]} - {home[len(path) :].strip("/").partition("/")[0] for home in homes.values()}
+    remedies = []
+    for user, home in homes.items():
+        own = f"/var/local/{user}"
+        remedies.append(
+            f"give {user} a home on the disk of the host (sudo cp -a {home} {own} && sudo sed -i.before "
+            f"'s|:{home}:|:{own}:|' /etc/passwd), log in again, and remove {home}"
+        )
+    if others or found["more"] or not homes:
+        what = "the others" if homes else "them"
+        remedies.append(f"move {what} to the storage or elsewhere, or mount it on another path")
+    what_to_do = "; ".join(remedies)
+    return f"{path} has files that the mount would hide: {names}. {what_to_do[0].upper()}{what_to_do[1:]}"
 
 
 def packages(host: RunHost) -> list[dict[str, str]]:

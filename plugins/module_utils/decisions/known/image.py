@@ -54,7 +54,8 @@ def unasked(host: RunHost) -> dict[str, Any]:
     """The options of slurm_host_facts about a running host and its cluster, switched off; none for a host that runs."""
     if not builds(host):
         return {}
-    return {"serving_controller": False, "hardware": False, "policy_users": [], "directory_users": [], "programs": []}
+    lists = ("policy_users", "directory_users", "programs", "filesystems")
+    return {"serving_controller": False, "hardware": False, "mounts": {}, **{name: [] for name in lists}}
 
 
 def is_measured(host: RunHost) -> bool:

@@ -18,7 +18,7 @@ from ...language.formatting import short
 from ...language.hostlist import expand, fold
 from ...people.directory import directory_hosts
 from ..daemons import slurmctld, slurmd
-from ..host import access, munge, slurm_health
+from ..host import access, munge, slurm_health, storage
 from ..known import hardware, image, platform, registered, secret_sources
 from ..known.host_paths import KEPT_CONF
 from ..known.run_host import RunHost
@@ -74,6 +74,7 @@ def compare(host: RunHost) -> HostComparison:
     )
     stop = stop or ("" if registered.SLURM_ROTATES.get(host) else munge.switch_objection(host))
     refused = refusals(host, answers, order)
+    stop = stop or refused_server(host, refused)
     suitable = {name: answer for name, answer in answers.items() if name not in refused}
     directory = differing_directory_answers(host, suitable)
     questions = [] if stop else open_questions(host, order)
@@ -239,6 +240,15 @@ def serving_releases(host: RunHost, order: Mapping[str, Any]) -> str:
     if not errors or not registered.BASE_ASKED_AGAIN.get(host):
         return ""
     return f"Nothing was changed. {'; '.join(f'{name}: {error}' for name, error in errors.items())}"
+
+
+def refused_server(host: RunHost, refused: Mapping[str, list[str]]) -> str:
+    """Why the run stops for a host that is refused and exports nothing yet: other hosts would mount it."""
+    texts = []
+    for name in refused:
+        exports = storage.unfinished_plan(host.of(name)).get("exports")
+        texts += [f"{name}, which is to export {', '.join(exports)}: {'; '.join(refused[name])}"] if exports else []
+    return f"Nothing was changed. {'. '.join(texts)}" if texts else ""
 
 
 def needs_node_lines(host: RunHost) -> bool:

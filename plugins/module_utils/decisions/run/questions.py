@@ -11,7 +11,7 @@ from typing import Any
 from ...cluster.programs import programs
 from ...controller.succession import SERIAL
 from ..daemons import host_packages
-from ..host import access, kernel, munge, unattended_changes
+from ..host import access, kernel, munge, nfs_server, storage, unattended_changes
 from ..known import host_directories, image, registered
 from ..known.host_paths import (
     APPTAINER_SOURCE,
@@ -81,6 +81,8 @@ def questions(host: RunHost, update_lists: bool = False) -> dict[str, Any]:
             *(path for path, _text in unattended_changes.FILES.values()),
         ],
         "kernel": list(kernel.wanted_settings(host)),
+        "mounts": storage.mount_units(host),
+        "filesystems": nfs_server.filesystems(host),
         "applied": [*RECORDS, *prometheus.asked_records(host)],
         "programs": programs(host["slurm_conf"], host["group_names"], OWN_PROGRAMS, host.shared("site_scripts")),
         "scripts": host.shared("site_scripts") if is_controller(host) else {},

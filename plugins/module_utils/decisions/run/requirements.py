@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...cluster.render import host_addresses
-from ..host import kernel
+from ..host import kernel, nfs_server, storage
 from ..known import image, platform
 from ..known.host_paths import LIB_DIR
 from ..known.platform_tables import BROKEN_PACKAGES
@@ -32,6 +32,8 @@ def objections(host: RunHost) -> list[str]:
         *_scripts(host),
         *_plugins(host),
         *_kernel(host),
+        *storage.objections(host),
+        *nfs_server.objections(host),
         *_hosts_file(host),
         *_cloud_init(host),
         *_directories(host),

@@ -88,8 +88,7 @@ def needs_storage(host: RunHost) -> bool:
 
 def needs_file_server(host: RunHost) -> bool:
     """The exports of the host differ."""
-    plan = storage.own_plan(host)
-    return host.facts["storage"] != plan.get("digest", "") and bool(plan.get("exports"))
+    return bool(storage.unfinished_plan(host).get("exports"))
 
 
 def needs_firewall_rules(host: RunHost) -> bool:

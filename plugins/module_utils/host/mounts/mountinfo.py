@@ -29,7 +29,7 @@ class Mount:
 def mounts(mountinfo: str) -> list[Mount]:
     """The mounts, in the order in which they were mounted; of several on one path, the last one is visible."""
     found = []
-    for line in mountinfo.rstrip("\n").split("\n"):
+    for line in filter(None, mountinfo.split("\n")):
         own, _dash, of_type = line.partition(" - ")
         number, parent, device, root, point = own.split(" ")[:5]
         kind, source = of_type.split(" ")[:2]

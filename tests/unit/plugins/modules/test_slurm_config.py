@@ -1073,6 +1073,32 @@ def test_a_rollback_keeps_the_password_that_the_database_user_has(tmp_path: Path
     assert not apply_database(tmp_path, "StoragePass=new")["changed"]
 
 
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        ("9", "These changes would end jobs (1): let no job into the partition"),
+        ("unknown", "slurmctld does not answer, so these changes could end jobs: start it"),
+    ],
+)
+def test_a_change_that_would_end_jobs_names_what_helps_and_the_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str, says: str
+) -> None:
+    """The name is that of the role, which a person sets; the option of the module is set nowhere else."""
+    monkeypatch.setattr(file_validation, "check_wanted_files", lambda *_arguments: [])
+    monkeypatch.setattr(slurm_config, "check_order", lambda *_arguments: None)
+    before, after = "PartitionName=p Nodes=ALL\nPartitionName=old Nodes=ALL\n", "PartitionName=p Nodes=ALL\n"
+    old, new = (read({"slurm.conf": text}) for text in (before, after))
+    jobs = [JobPlacement(job, "old", frozenset({"n1"}), False)]
+    present = slurm_config.Present(str(tmp_path), {}, [], old, None, False, [])
+    wanted = slurm_config.Wanted({"slurm.conf": after}, {})
+    plan = slurm_config.Plan(wanted, present, [], new, "24.11.5", "", steps(changes(old, new), jobs, "24.11.5", new))
+    module: Any = SimpleNamespace(params={"end_jobs": False}, check_mode=True)
+    with pytest.raises(ConfigError) as error:
+        slurm_config.check_plan(module, cast(Daemon, Recorded()), plan)
+    assert str(error.value).startswith(says)
+    assert "; or accept it with -e slurmctld_end_jobs=true\nPartitionName=old " in str(error.value)
+
+
 @pytest.mark.parametrize("end_jobs", [False, True])
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_a_removal_of_nodes_brings_nothing_else_into_force(tmp_path: Path, end_jobs: bool, check_mode: bool) -> None:

@@ -33,6 +33,8 @@ ASKED: dict[str, Any] = {
     "scripts": {},
     "profiles": [],
     "kernel": [],
+    "mounts": {},
+    "filesystems": [],
     "applied": [],
     "part": None,
     "state_directory": "",

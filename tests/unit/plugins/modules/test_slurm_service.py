@@ -21,6 +21,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import applied_state, load_times, program_library
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File, FileError, write
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_service
+from programs import StandIn
 
 UNIT = {"NeedDaemonReload": "no", "UnitFileState": "enabled", "ActiveState": "active"}
 
@@ -326,6 +327,23 @@ def test_a_service_that_does_not_start_names_the_servers_that_it_does_not_reach(
     assert lines[0] == f"{gone} cannot be reached from this host: Connection refused"
     assert lines[1].startswith("no-such-host.invalid:6817 cannot be reached from this host: ")
     assert lines[2] == "systemctl start slurmctld: Job for slurmctld.service failed."
+
+
+def test_a_service_whose_dependency_failed_names_the_unit_behind_it(stand_in: StandIn) -> None:
+    stand_in("journalctl", 'case "$*" in *INVOCATION_ID=5a11) echo "unknown filesystem type nfsd" ;; esac')
+    stand_in(
+        "systemctl",
+        'case "$*" in *proc-fs-nfsd*) printf "Id=proc-fs-nfsd.mount\\nActiveState=failed\\nInvocationID=5a11\\n" ;;'
+        ' *) printf "Id=slurmctld.service\\nActiveState=inactive\\nRequires=proc-fs-nfsd.mount\\n" ;; esac',
+    )
+    module = running(False)
+    module.run_command.return_value = (1, "", "A dependency job for slurmctld.service failed.")
+    with pytest.raises(slurm_service.ServiceError) as error:
+        slurm_service.act(module, "start")
+    assert str(error.value).splitlines() == [
+        "systemctl start slurmctld: A dependency job for slurmctld.service failed.",
+        "proc-fs-nfsd.mount has failed: unknown filesystem type nfsd",
+    ]
 
 
 @pytest.mark.parametrize(

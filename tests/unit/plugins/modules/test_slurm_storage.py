@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processes import Process
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import mount_record
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts import hidden_files, mount_record
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.mounts.mountinfo import Mount
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_storage
 
@@ -33,7 +33,7 @@ def test_a_job_and_processes_of_users_keep_mounts(monkeypatch: pytest.MonkeyPatc
     assert slurm_storage.users() == ["a job", "uid 5001"]
 
 
-UNIT = f"# {slurm_storage.MARK}\n[Mount]\nWhat=server:/data\n"
+UNIT = f"# {hidden_files.MARK}\n[Mount]\nWhat=server:/data\n"
 
 
 @pytest.mark.parametrize(

@@ -91,14 +91,14 @@ def test_hosts_that_fail_alike_are_shown_once() -> None:
     assert line.kind == "failed"
     assert line.text.split("\n") == [
         "failed   n[1-4]: Start slurmd: error: n1: no such node at 10.0.0.1",
-        "    see its log (as n1 says it; the others differ in their names alone)",
+        "    see its log (as n1 says it; the others differ in names and times alone)",
     ]
     assert texts(report.end_stage(4)) == ["failed 0:04 1 of 5 Compute nodes: n[1-4]"]
     assert last(report, NODES) == [
         "Nothing was changed on 5 hosts (1:05).",
         "Failed: n[1-4].",
         "Failed first, on n[1-4] in Compute nodes: Start slurmd: error: n1: no such node at 10.0.0.1 see its log "
-        "(as n1 says it; the others differ in their names alone)",
+        "(as n1 says it; the others differ in names and times alone)",
     ]
 
 
@@ -147,6 +147,86 @@ def test_controllers_for_which_a_play_ends_at_once_have_no_part_in_it() -> None:
     report.begin_task("1", "x", "n1", 1)
     report.fail("1", "x", "n1", {"msg": "a"}, 2)
     assert texts(report.end_stage(3))[-1] == "failed 0:03 2 of 3 Compute nodes: n1"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "folded"),
+    [
+        ("expired (invalid since 22d 11h 26min 47s).", "expired (invalid since 22d 11h 26min 46s).", True),
+        ("expired (invalid since 22d 11h 26min 59s).", "expired (invalid since 22d 11h 27min).", True),
+        ("no answer in 60 s", "no answer in 61.5 s", True),
+        ("took 0:00:01.234, from 2026-11-29T17:10:05.1Z", "took 0:00:02.345, from 2026-11-29T17:10:06+01:00", True),
+        ("[2026-11-29 17:10:05] error", "[2026-11-30 07:10:06.123] error", True),
+        ("2 days left", "3 days left", True),
+        # What is no time is another reason.
+        ("2 GPUs", "3 GPUs", False),
+        ("10.0.0.1:22 refused", "10.0.0.1:23 refused", False),
+        ("52:54:00:aa:00:01", "52:54:01:aa:00:01", False),
+        ("gres/gpu count 8 s1", "gres/gpu count 4 s1", False),
+    ],
+)
+def test_times_in_messages_are_no_other_reasons(first: str, second: str, folded: bool) -> None:
+    report = begun()
+    for host, why in (("n1", first), ("n2", second)):
+        report.begin_task("1", "x", host, 1)
+        report.fail("1", "x", host, {"msg": why}, 2)
+    differ = "(as n1 says it; the others differ in names and times alone)"
+    separate = [f"failed n1: x: {first}", f"failed n2: x: {second}"]
+    assert texts(report.end_tasks(3)) == ([f"failed n[1-2]: x: {first} {differ}"] if folded else separate)
+
+
+def test_failures_are_in_the_order_of_the_hosts() -> None:
+    report = begun()
+    for host, why in (("n3", "a"), ("n4", "b n4"), ("n2", "b n2"), ("n1", "c")):
+        report.begin_task("1", "x", host, 1)
+        report.fail("1", "x", host, {"msg": why}, 2)
+    differ = "(as n2 says it; the others differ in names and times alone)"
+    assert texts(report.end_tasks(3)) == ["failed n1: x: c", f"failed n[2,4]: x: b n2 {differ}", "failed n3: x: a"]
+    assert last(report, NODES)[2:] == [
+        "Failed first, on n1 in Compute nodes: x: c",
+        f"Failed as well, on n[2,4] in Compute nodes: x: b n2 {differ}",
+        "Failed as well, on n3 in Compute nodes: x: a",
+    ]
+
+
+def test_what_stops_the_whole_run_is_not_said_of_the_host_that_judged() -> None:
+    """As a change for which Slurm would refuse n2: the first host of the play fails for all of them."""
+    report = begun()
+    for host in ALL:
+        report.begin_task("0", "Compare", host, 1)
+        report.end_task("0", host, 1)
+    report.begin_task("1", "Refuse", "head", 1)
+    report.fail("1", "Refuse", "head", {"msg": "n2: slurmd would not start"}, 2, whole=True)
+    assert texts(report.end_stage(3)) == [
+        "failed the run: Refuse: n2: slurmd would not start",
+        "failed 0:03 0 of 5 Compute nodes",
+    ]
+    assert last(report, ["head"])[1:] == [
+        "Failed: the run.",
+        "Failed first, in Compute nodes: Refuse: n2: slurmd would not start",
+    ]
+    assert report.result(4, {}, ended=True)["failed"][0]["host"] == "head"
+
+
+def test_a_host_that_was_lost_before_the_run_stopped_is_named() -> None:
+    report = begun()
+    report.begin_task("1", "x", "n1", 1)
+    report.fail("1", "x", "n1", {"msg": "a"}, 2)
+    report.begin_task("2", "Refuse", "head", 2)
+    report.fail("2", "Refuse", "head", {"msg": "n2: b"}, 2, whole=True)
+    assert last(report, ["n1", "head"])[1:] == [
+        "Failed: n1, the run.",
+        "Failed first, on n1 in Compute nodes: x: a",
+        "Failed as well, in Compute nodes: Refuse: n2: b",
+    ]
+
+
+def test_the_only_host_of_a_play_is_named_whatever_it_judges() -> None:
+    report = RunReport(0, 30)
+    report.begin_stage("Controllers", ["head"], 0)
+    report.begin_task("1", "Refuse", "head", 1)
+    report.fail("1", "Refuse", "head", {"msg": "a"}, 2, whole=True)
+    assert texts(report.end_stage(3)) == ["failed head: Refuse: a", "failed 0:03 0 of 1 Controllers: head"]
 
 
 def test_other_reasons_are_other_lines() -> None:

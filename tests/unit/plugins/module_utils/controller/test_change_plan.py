@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.controller.change
     JobPlacement,
     parts_daemons,
     read_at_start,
+    remedy,
     removed_nodes,
     steps,
     table,
@@ -272,6 +273,37 @@ def test_the_plan_says_from_when_on_a_time_ends_no_job() -> None:
     assert table(steps(changes(old, new), LATE, "24.11.5", new)) == [
         "slurm.conf SlurmdTimeout  300 -> 1  reconfigure, ends no job from 30 on  ENDS JOBS [1-6]"
     ]
+
+
+@pytest.mark.parametrize(
+    ("replacements", "helps"),
+    [
+        (
+            [("PartitionName=old Nodes=n5\n", "")],
+            "let no job into the partition (scontrol update PartitionName=old State=DRAIN) and wait for its jobs, or "
+            "move those that are pending (scontrol update JobId=JOB Partition=OTHER)",
+        ),
+        ([("Gres=gpu:2", "Gres=gpu:1")], "drain n[1-4] and wait for these jobs"),
+        (
+            [("n[1-4] NodeAddr=10.0.0.[1-4]", "n[3-4] NodeAddr=10.0.0.[3-4]")],
+            "drain n[1-2] and wait for these jobs (one that is pending asks for a node by name: scontrol update "
+            "JobId=JOB ReqNodeList=)",
+        ),
+        ([("ClusterName=demo", "ClusterName=other")], "drain all nodes and wait for these jobs"),
+        ([("KillWait=30", "SlurmdTimeout=1")], "set SlurmdTimeout to 30 at least, or wait for these jobs"),
+    ],
+)
+def test_what_helps_is_said_for_the_kind_of_change(replacements: list[tuple[str, str]], helps: str) -> None:
+    found = steps(edited(*replacements), [*JOBS, *LATE], "24.11.5")
+    assert remedy(found) == helps
+
+
+def test_what_helps_is_said_once_for_each_kind_of_change() -> None:
+    old = read({"slurm.conf": "OverTimeLimit=9\n" + OLD})
+    new = read({"slurm.conf": "OverTimeLimit=5\n" + OLD.replace("Gres=gpu:2", "Gres=gpu:1 CoresPerSocket=8")})
+    assert remedy(steps(changes(old, new), [*JOBS, *LATE], "24.11.5", new)) == (
+        "keep the longer OverTimeLimit, or wait for these jobs; drain n[1-4] and wait for these jobs"
+    )
 
 
 def test_nodes_that_are_removed() -> None:

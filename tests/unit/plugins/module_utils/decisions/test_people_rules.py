@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import people
 from plain_host import PlainHost, cluster
 
@@ -46,6 +47,35 @@ def test_hosts_that_have_failed_are_not_asked_for_warnings() -> None:
     hosts["n1"].set(__people_applied={"remarks": ["the home of bob stays"]})
     hosts["n2"].set(__people_applied={"remarks": ["another one"]})
     assert people.warnings(hosts["n1"]) == ["n1: the home of bob stays"]
+
+
+ABSENT = {**PLAN, "users": [{"name": "ann", "state": "absent"}, {"name": "anna", "state": "absent"}]}
+REMOVED = "user ann is removed, and the home /home/ann stays"
+STAYS = (
+    "What Slurm has of ann stays, associations and limits: sacctmgr delete user ann removes it, as purge: true of the "
+    "key accounting does"
+)
+
+
+@pytest.mark.parametrize(
+    ("remark", "variables", "lines"),
+    [
+        (REMOVED, {}, [f"n1: {REMOVED}", STAYS]),
+        (REMOVED, {"slurm_accounting_purge": True}, [f"n1: {REMOVED}"]),
+        (REMOVED, {"slurm_database": ""}, [f"n1: {REMOVED}"]),
+        (
+            "user bob is not in the plan and keeps the account",
+            {},
+            ["n1: user bob is not in the plan and keeps the account"],
+        ),
+    ],
+)
+def test_a_user_who_leaves_is_named_with_what_stays_in_slurm(
+    remark: str, variables: dict[str, Any], lines: list[str]
+) -> None:
+    hosts = hosts_with(ansible_play_hosts=["n1"], slurm_people=ABSENT, **variables)
+    hosts["n1"].set(__people_applied={"remarks": [remark]})
+    assert people.warnings(hosts["n1"]) == lines
 
 
 def test_jobs_of_a_suspended_user_end_if_the_plan_says_so() -> None:

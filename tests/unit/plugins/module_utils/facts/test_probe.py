@@ -358,6 +358,64 @@ def test_numbers_among_the_settings_of_the_kernel(tmp_path: Path) -> None:
     assert gather(host(tmp_path, **files), asked)["kernel"] == {"net.core.somaxconn": 4096}
 
 
+@pytest.mark.parametrize(
+    ("filesystems", "modules", "container", "lacks"),
+    [
+        ("nodev\tnfsd\n\text4\n", "", "none", []),
+        ("nodev\tnfsd\n\text4\n", "", "podman", []),
+        ("\text4\n", "kernel/fs/nfsd/nfsd.ko.xz: kernel/fs/lockd/lockd.ko.xz\n", "none", []),
+        ("\text4\n", "kernel/fs/nfsd/nfsd.ko:\n", "none", []),
+        # A container cannot load it.
+        ("\text4\n", "kernel/fs/nfsd/nfsd.ko.xz:\n", "podman", ["nfsd"]),
+        ("\text4\n", "kernel/fs/nfs/nfs.ko: kernel/x/nfsd.ko\nkernel/fs/xnfsd.ko:\n", "none", ["nfsd"]),
+        ("nodev\txnfsd\n", "", "none", ["nfsd"]),
+    ],
+)
+def test_a_file_system_that_the_kernel_lacks(
+    tmp_path: Path, filesystems: str, modules: str, container: str, lacks: list[str]
+) -> None:
+    files = {
+        "proc__filesystems": filesystems,
+        "proc__sys__kernel__osrelease": "6.12.1-amd64\n",
+        "lib__modules__6.12.1-amd64__modules.dep": modules,
+    }
+    asked = Questions(filesystems=["nfsd"])
+    found = gather(host(tmp_path, **files), asked, systemd_detect_virt=f"{container}\n")
+    assert found["lacks_filesystems"] == lacks
+
+
+PASSWD = (
+    "root:x:0:0:root:/root:/bin/bash\nadmin:x:1000:1000:,,,:/home/admin/:/bin/bash\n"
+    "gone:x:1001:1001::/home/gone:/bin/sh\nother:x:1002:1002::/homes/other:/bin/sh\nbad-line\n"
+)
+ON_HOME = "30 23 0:26 / /home rw - nfs4 files:/home rw\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "hidden"),
+    [
+        ({}, {"/home": {"names": ["admin", "caf\\xe9"], "more": 0, "homes": {"admin": "/home/admin"}}}),
+        ({"proc__self__mountinfo": ON_HOME}, {}),
+        # What was there before the first mount of the collection is known.
+        ({"etc__systemd__system__home.mount": "# Managed by gpucluster.slurm (key storage): x\n"}, {}),
+        ({"etc__systemd__system__home.mount": "[Mount]\n"}, None),
+    ],
+)
+def test_files_that_a_mount_would_hide(tmp_path: Path, files: dict[str, str], hidden: Any) -> None:
+    tree = host(tmp_path, home__admin__x="", etc__passwd=PASSWD, **{"home__caf\xe9": "", **files})
+    asked = Questions(mounts={"/home": "/etc/systemd/system/home.mount", "/none": "/etc/systemd/system/none.mount"})
+    found = gather(tree, asked)["hidden"]
+    assert found == hidden if hidden is not None else [*found] == ["/home"]
+    assert gather(tree)["hidden"] == {}
+
+
+def test_a_directory_with_many_files_is_named_in_part(tmp_path: Path) -> None:
+    tree = host(tmp_path, **{f"home__{letter * 150}": "" for letter in "abcdefg"})
+    found = gather(tree, Questions(mounts={"/home": "/x.mount"}))["hidden"]["/home"]
+    assert ([name[0] for name in found["names"]], found["more"]) == (["a", "b", "c", "d", "e"], 2)
+    assert {len(name) for name in found["names"]} == {100}
+
+
 def test_users_are_asked_for_in_one_call(stand_in: StandIn, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     stand_in("getent", f"echo call >>{calls}\nshift 2\necho 'u1:x:1001:1001::/home/u1:/bin/sh'\nexit 2")
