@@ -60,6 +60,8 @@ def added_keys(head: str, login: str, nodes: str) -> dict[str, dict[str, Any]]:
 
 
 ADDED = added_keys("head", "login1", "compute")
+# The kernel of the lab need not have nfsd, without which a host that exports is refused. Scenario machines has it.
+ADDED["storage"]["storage"][0] = {"path": "/srv/homes", "type": "nfs", "source": "nas:/srv/homes", "homes": True}
 
 VARIABLES = {
     "registry_tls": False,

@@ -58,7 +58,7 @@ def test_a_failure_is_in_the_words_of_the_daemon_and_comes_last(lab: Lab) -> Non
     status, lines = output(lab, "site", '--extra-vars={"slurm_conf": {"NoSuchParameter": 1}}')
     assert status != 0
     assert lines[-2].startswith("Failed: "), "\n".join(lines)
-    assert lines[-1].startswith("Failed first, on ")
+    assert lines[-1].startswith("Failed first, in Check the model: "), "a refusal for the whole run names no host"
     assert "NoSuchParameter" in lines[-1]
     assert not any(word in "\n".join(lines) for word in ("Origin:", "Traceback", "fatal:"))
 
