@@ -390,13 +390,10 @@ def test_users_who_are_absent_or_left_out_keep_their_homes_and_are_named(site: S
     site.set("erin", state="absent")
     site.plan["users"] = [user for user in site.plan["users"] if user["name"] != "finn"]
     run = site.applied()
-    (said,) = {
-        text
-        for texts in shown(run, "Show users who leave, and what stays of them", "msg").values()
-        for text in texts
-        if "erin" in text
-    }
-    assert said.endswith(": user erin is removed, and the home /home/erin stays")
+    said = shown(run, "Show users who leave, and what stays of them", "msg").values()
+    in_slurm, on_hosts = sorted({text for texts in said for text in texts if "erin" in text})
+    assert in_slurm.startswith("What Slurm has of erin stays"), "its policy does not purge"
+    assert on_hosts.endswith(": user erin is removed, and the home /home/erin stays")
     assert "user finn is not in the plan and keeps the account" in run.output
     for host in site.hosts:
         assert site.lab.host(host).run(f"grep erin {FILES}").stdout == ""
