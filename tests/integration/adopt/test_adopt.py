@@ -403,8 +403,9 @@ def test_one_node_is_taken_over_at_a_time(copied: Lab) -> None:
     before = started(COPIED)
     check = copied.playbook("site", "--check", "--diff", "--limit=ad-head,ad-n1")
     assert check.rc == 0
-    actions = [result["actions"] for host, task, result in check.results if host == "ad-n1" and "Run slurmd" in task]
-    assert actions == [["daemon-reload", "restart"]]
+    # The play of the first nodes shows it; that of all nodes skips the task for a first node.
+    mine = [result for host, task, result in check.results if host == "ad-n1" and "Run slurmd" in task]
+    assert [result["actions"] for result in mine if not result.get("skipped")] == [["daemon-reload", "restart"]]
     job = start_job(copied, "ad-head", "alice", "--nodelist=ad-n1 --mem=50", 100)
     run = copied.playbook("site", "--limit=ad-head,ad-n1")
     assert (run.rc, run.failed) == (0, {})
