@@ -26,7 +26,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model imp
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.script_checks import content_of
 
 COLLECTION = Path(__file__).parents[4]
-EXAMPLES = sorted(COLLECTION.glob("inventory/*/*.cluster.yml"))
+CLUSTER_FILES = sorted(COLLECTION.glob("inventory/*/*.cluster.yml"))
 GUIDE = COLLECTION / "inventory/guide/guide.cluster.yml"
 
 
@@ -272,7 +272,7 @@ def test_verify_file(tmp_path: Path, name: str, wanted: bool) -> None:
     assert plugin.verify_file(str(tmp_path / name)) is wanted
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=[path.parent.name for path in EXAMPLES])
+@pytest.mark.parametrize("path", CLUSTER_FILES, ids=[path.parent.name for path in CLUSTER_FILES])
 def test_examples(path: Path) -> None:
     inventory = InventoryManager(DataLoader(), sources=[str(path)])
     groups = inventory.get_groups_dict()
@@ -283,7 +283,7 @@ def test_examples(path: Path) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert [path.parent.name for path in EXAMPLES] == ["a3mega", "demo", "guide", "large", "single"]
+    assert [path.parent.name for path in CLUSTER_FILES] == ["a3mega", "demo", "guide", "large", "single"]
 
 
 def playbook(path: Path, *that: str) -> subprocess.CompletedProcess[str]:
