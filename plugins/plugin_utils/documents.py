@@ -111,7 +111,7 @@ def _located(problem: str, lines: Mapping[str, Mapping[str, int]]) -> str:
 def _key_lines(text: bytes) -> dict[str, int]:
     """The line of each key of a file; that of the last one, where it is given twice."""
     found: dict[str, int] = {}
-    with suppress(yaml.YAMLError):
+    with suppress(yaml.YAMLError):  # a file that YAML cannot read has no keys: its message names the line itself
         _add_lines(yaml.compose(text, Loader=SafeLoader), "", found, set())
     return found
 

@@ -46,8 +46,14 @@ def is_of_collection(text: str) -> bool:
 
 
 def is_misnamed(path: str) -> bool:
-    """Whether a file is a cluster file by its line `plugin`, with another name."""
-    return Path(path).is_file() and _of_file(Path(path)).startswith(MISNAMED)
+    """Whether a file is a cluster file by its line `plugin`, with another name.
+
+    An inventory of Ansible, which can be long, is not parsed for that.
+    """
+    file = Path(path)
+    if not file.is_file() or file.stat().st_size > LARGEST or PLUGIN.encode() not in file.read_bytes():
+        return False
+    return _of_file(file).startswith(MISNAMED)
 
 
 def _reason(source: str) -> str:

@@ -155,7 +155,7 @@ class HiddenFiles(TypedDict):
     names: Annotated[list[Sentence], Most(16)]
     """The first entries of the directory."""
     more: Number32
-    """How many there are besides."""
+    """How many further entries there are."""
     homes: dict[Word, Path]
     """Homes in it, by their users."""
 
