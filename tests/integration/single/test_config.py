@@ -244,7 +244,7 @@ def test_a_change_of_each_class(results: Results, name: str) -> None:
 
 def test_a_slurmctld_that_is_silent_after_its_reconfigure_is_restarted(results: Results) -> None:
     silent = results["silent"]
-    assert silent["actions"] == ["reconfigure"]
+    assert silent.get("actions") == ["reconfigure"], silent["msg"]
     assert "slurmctld did not answer after scontrol reconfigure, so it was restarted" in str(silent["remarks"])
     assert results["silent, then"]["stdout_lines"] == [HOST, "RUNNING None", "KillWait                = 83 sec"]
 
