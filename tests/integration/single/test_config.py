@@ -164,7 +164,7 @@ def changes(files: Files, job: str) -> Iterator[Task]:
     """Tasks with changes that are applied. After each: a new job, the running job, and a value in force."""
     then = f"timeout 180 srun hostname; squeue -h -j {job} -o '%T %r'; scontrol show config | grep KillWait"
     yield shell("halt the next slurmctld", HALT)
-    silent = {"files": edited(files, {"KillWait=30": "KillWait=83"}), "patience": 5}
+    silent = {"files": edited(files, {"KillWait=30": "KillWait=83"}), "patience": 20}
     yield task("silent", "slurm_config", silent)
     yield shell("silent, then", then)
     yield change("after the silent one", files)
