@@ -11,6 +11,7 @@ short_description: Remove what this collection has installed on a host
 description:
   - Stops and disables services, then removes packages, secrets, files, directories and parts of files, in this order. A
     run that was killed is completed by the next one.
+  - Nothing is changed on a host with O(trees) where a job runs.
   - Other packages, accounts, homes and data stay.
 extends_documentation_fragment: [gpucluster.slurm.changing, gpucluster.slurm.arguments.slurm_host_cleanup]
 """
@@ -26,7 +27,8 @@ import glob
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
@@ -34,14 +36,22 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.client.commands import CommandError, run
 from ..module_utils.formats.package_names import INSTALLED
 from ..module_utils.host.files import File, part_of, without_part, write
+from ..module_utils.host.job_processes import processes, served_jobs
 from ..module_utils.host.module_run import Params, run_module
-from ..module_utils.host.options import option, several
+from ..module_utils.host.options import option, several, switch
+from ..module_utils.host.packages import added_packages, dpkg
 from ..module_utils.host.plan_result import PlanRow, plan_result
 
 if TYPE_CHECKING:
     from ..plugin_utils.results.module_results import PlanResult
 
 MARK = b"Managed by gpucluster.slurm"
+NAME = "gpucluster"
+"""What the names of files have that this collection makes without the mark, such as the key of a package source."""
+UNITS = "/etc/systemd/system/"
+UNIT = re.compile(r"[^/]+\.(?:service|timer|socket|path)")
+MOUNTS = (".mount", ".automount")
+"""Units that slurm_storage removes, unless somebody uses the file system."""
 EDGE = 1024
 """Bytes at the beginning and at the end of a file that may have the mark: a check of the site has it at its end."""
 LIMIT = 150
@@ -71,8 +81,8 @@ def systemctl(*arguments: str) -> str:
 
 
 def unit_of(service: str) -> str:
-    """The unit of a service or timer."""
-    return service if service.endswith(".timer") else f"{service}.service"
+    """The unit of a service, or of what has its kind in its name, such as a timer."""
+    return service if UNIT.fullmatch(service) else f"{service}.service"
 
 
 def state(service: str) -> str:
@@ -94,13 +104,37 @@ def managed(path: str) -> bool:
         return MARK in head + file.read(EDGE)
 
 
+def own_files(trees: Iterable[str], spared: Collection[str]) -> Iterator[str]:
+    """The files of this collection in directories, by their mark or name, except in those of `spared`."""
+    for tree in trees:
+        for directory, names, files in os.walk(tree):
+            names[:] = sorted(name for name in names if os.path.join(directory, name) not in spared)
+            for path in (os.path.join(directory, name) for name in sorted(files) if not name.endswith(MOUNTS)):
+                with suppress(FileNotFoundError):
+                    if NAME in os.path.basename(path) or managed(path):
+                        yield path
+
+
+def refuse_jobs() -> None:
+    """Raises CommandError if a job runs on the host."""
+    if jobs := served_jobs(processes()):
+        raise CommandError(f"job {', '.join(jobs)} runs on this host, and nothing was changed")
+
+
 def clean(params: Params, check_mode: bool) -> list[PlanRow]:
     """Do the work, and return the changes. Raises CommandError, FileError and OSError."""
-    changes = stop_services(params["services"], check_mode)
-    changes += remove_packages(params["packages"], check_mode)
+    if params["trees"]:
+        refuse_jobs()
     files = [path for path in params["secrets"] if os.path.lexists(path)]
     files += [path for pattern in params["files"] for path in sorted(glob.glob(pattern)) if managed(path)]
-    changes += remove_paths(files, "present", os.unlink, check_mode)
+    files += own_files(params["trees"], params["spared"])
+    files = list(dict.fromkeys(files))
+    units = [os.path.basename(path) for path in files if UNIT.fullmatch(path.removeprefix(UNITS))]
+    changes = stop_services(dict.fromkeys([*params["services"], *units]), check_mode)
+    changes += remove_packages(params["packages"], check_mode)
+    if params["added_packages"]:
+        changes += remove_added_packages(params["kept_packages"], check_mode)
+    changes += remove_paths(files, "present", unlink, check_mode)
     if params["restored"]:
         changes += restored(params["restored"]["kept"], params["restored"]["path"], check_mode)
     changes += remove_paths(filter(os.path.isdir, params["directories"]), "directory", shutil.rmtree, check_mode)
@@ -109,8 +143,25 @@ def clean(params: Params, check_mode: bool) -> list[PlanRow]:
     empty, _left = sort_empty(params["empty_directories"], changes)
     changes += remove_paths(empty, "directory", os.rmdir, check_mode)
     if files and not check_mode:
+        remove_settings_directories(files)
         systemctl("daemon-reload")
+        for service in params["reload"]:
+            systemctl("try-reload-or-restart", "--", unit_of(service))
     return changes
+
+
+def unlink(path: str) -> None:
+    """Remove a file, which may have gone with its package. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def remove_settings_directories(files: Iterable[str]) -> None:
+    """Remove the directories with settings of units in which nothing is left without these files."""
+    for directory in dict.fromkeys(map(os.path.dirname, files)):
+        if directory.startswith(UNITS):
+            with suppress(OSError):
+                os.rmdir(directory)
 
 
 def sort_empty(directories: Iterable[str], changes: Iterable[PlanRow]) -> tuple[list[str], dict[str, list[str]]]:
@@ -148,14 +199,8 @@ def recorded_packages(names: Iterable[str]) -> list[str]:
 
 def needed_packages(names: Iterable[str]) -> dict[str, list[str]]:
     """The packages of others that apt would remove with one of these, by its name. Raises CommandError."""
-    needed = {}
-    for name in names:
-        answer = run([*PURGE, "--simulate", "--", name], seconds=LIMIT)
-        if answer.status:
-            raise CommandError(f"{' '.join(PURGE)} --simulate {name}: {answer.message}")
-        if others := [gone for gone in REMOVED.findall(answer.output) if not recorded_packages([gone])]:
-            needed[name] = others
-    return needed
+    found = {name: [gone for gone in removed_with([name]) if not recorded_packages([gone])] for name in names}
+    return {name: others for name, others in found.items() if others}
 
 
 def remove_packages(names: Iterable[str], check_mode: bool) -> list[PlanRow]:
@@ -175,6 +220,36 @@ def remove_packages(names: Iterable[str], check_mode: bool) -> list[PlanRow]:
         # One that another package needs belongs to the site from now on.
         os.unlink(os.path.join(INSTALLED, name))
     return changes
+
+
+def remove_added_packages(kept: Collection[str], check_mode: bool) -> list[PlanRow]:
+    """Purge all packages that came with this collection and no other one needs, and hold none any more.
+
+    Raises CommandError, OSError.
+    """
+    record, present = added_packages.read_record(), dpkg.installed(run([*dpkg.QUERY]).output)
+    names = added_packages.removable(record, present, kept)
+    if names and (others := removed_with(names) - {*names}):
+        needed = [name for name in names if removed_with([name]) & others]
+        names = [name for name in names if name not in needed]
+    held = [name for name in record.get("held") or [] if name in present and name not in names and present[name].held]
+    changes: list[PlanRow] = [{"what": f"package {name}", "before": "installed", "after": None} for name in names]
+    changes += [{"what": f"hold of package {name}", "before": "held", "after": None} for name in held]
+    if check_mode:
+        return changes
+    for command in ([*PURGE, "--", *names] if names else [], ["apt-mark", "unhold", *held] if held else []):
+        answer = run(command, seconds=LIMIT_OF_PACKAGE) if command else None
+        if answer and answer.status:
+            raise CommandError(f"{command[0]}: {answer.message}")
+    return changes
+
+
+def removed_with(names: Iterable[str]) -> set[str]:
+    """The packages that apt would remove with these. Raises CommandError."""
+    answer = run([*PURGE, "--simulate", "--", *names], seconds=LIMIT)
+    if answer.status:
+        raise CommandError(f"{' '.join(PURGE)} --simulate: {answer.message}")
+    return {*REMOVED.findall(answer.output)}
 
 
 def remove_paths(paths: Iterable[str], kind: str, remove: Callable[[str], None], check_mode: bool) -> list[PlanRow]:
@@ -228,10 +303,23 @@ ARGUMENTS = {
         "C(/var/lib/gpucluster-slurm/installed) records. One that another package needs stays, and is no longer "
         "recorded."
     ),
+    "added_packages": switch(
+        "Whether all packages are purged that the host has because of this collection, with those that came along "
+        "(C(/var/lib/gpucluster-slurm/packages.json)), and no package that it has held is held any more. One that "
+        "another package needs stays."
+    ),
+    "kept_packages": several("Patterns of names of packages that O(added_packages) leaves, as of a shell."),
     "secrets": several("Files that are removed, whatever they contain.", "path", no_log=False),
     "files": several(
         "Patterns of files, as of a shell. Files without the text C(Managed by gpucluster.slurm) stay.", "path"
     ),
+    "trees": several(
+        "Directories in which, and below which, each file with the text C(Managed by gpucluster.slurm), or with "
+        "C(gpucluster) in its name, is removed. Units of systemd among them are stopped before.",
+        "path",
+    ),
+    "spared": several("Directories in O(trees) that are left out.", "path"),
+    "reload": several("Services that read their files again, where they run still."),
     "directories": several("Directories of this collection, which are removed with all that they have.", "path"),
     "empty_directories": several(
         "Directories that are removed if nothing is in them, after all others. A warning names those that stay and "

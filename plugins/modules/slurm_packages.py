@@ -43,7 +43,7 @@ from ..module_utils.host.directories import from_options as wanted_directories
 from ..module_utils.host.files import OPTION, File, from_options, write
 from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
-from ..module_utils.host.packages import package_files
+from ..module_utils.host.packages import added_packages, package_files
 from ..module_utils.host.packages.apt import Apt
 from ..module_utils.host.packages.package_files import PackageError, PackageFile
 from ..module_utils.host.packages.package_manager import PackageManager
@@ -187,12 +187,17 @@ def apply(module: AnsibleModule, manager: PackageManager, plan: Plan) -> dict[st
             prepare(module)
         if plan.directories.differ:
             Directories(plan.directories.wanted).repair()  # their owners may be new
+        if plan.targets or plan.interrupted:
+            added_packages.begin(plan.installed)
         with manager.services_held(module.params["hold_services"]):
             if plan.interrupted:
                 manager.finish_installation()
             if plan.targets:
                 manager.install(plan.targets, plan.package_files, checked)
-    return manager.hold() if module.params["hold"] else {}
+    held = manager.hold() if module.params["hold"] else {}
+    if not module.check_mode and (plan.targets or plan.interrupted or held):
+        added_packages.end(manager.installed_now(), held)
+    return held
 
 
 def lines_diff(title: str, before: list[str], after: list[str]) -> dict[str, str]:

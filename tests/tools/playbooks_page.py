@@ -27,7 +27,7 @@ PAGE = ROOT / "docs/admin/operations.md"
 DECISIONS = ROOT / "docs/design/decisions.md"
 ORDER = (
     *("new", "adopt", "give_back", "site", "validate", "doctor", "report", "discover", "rolling", "maintenance"),
-    *("upgrade", "rotate_keys", "remove_nodes", "image", "accept", "warm_up", "backup", "restore"),
+    *("upgrade", "rotate_keys", "remove_nodes", "reset", "image", "accept", "warm_up", "backup", "restore"),
 )
 """The playbooks, from the first ones that an administrator needs."""
 LINK = re.compile(r" \(docs/admin/([^)]+)\)")

@@ -13,6 +13,7 @@ HEALTH = "health check "
 ROLLING = "gpucluster.slurm rolling: "
 ACCEPT = "gpucluster.slurm accept: "
 LEAVING = "gpucluster.slurm remove_nodes: "
+RESET = "gpucluster.slurm reset: "
 MIG = "gpucluster.slurm: other MIG instances"
 DRIVER = "gpucluster.slurm: NVIDIA driver"
 
@@ -21,6 +22,7 @@ OWNERS = {
     ROLLING: "rolling",
     ACCEPT: "accept",
     LEAVING: "remove_nodes",
+    RESET: "reset",
     MIG: "MIG",
     DRIVER: "the NVIDIA driver",
 }

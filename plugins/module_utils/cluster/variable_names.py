@@ -40,6 +40,7 @@ ROLES = (
     "preflight",
     "pyxis",
     "remove_nodes",
+    "reset",
     "rolling",
     "rotation",
     "slurm",

@@ -40,6 +40,11 @@ class CleanupOptions:
     empty_directories: list[str] = field(default_factory=list)
     parts: list[dict[str, str]] = field(default_factory=list)
     restored: dict[str, str] = field(default_factory=dict)
+    added_packages: bool = False
+    kept_packages: list[str] = field(default_factory=list)
+    trees: list[str] = field(default_factory=list)
+    spared: list[str] = field(default_factory=list)
+    reload: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     """The settings that are removed of services which go on, as the site has installed them."""
 

@@ -61,6 +61,7 @@ ROLES: Mapping[str, str] = {
     "image": "slurm_cluster",
     "first_boot": "slurm_cluster",
     "remove_nodes": "slurm_cluster",
+    "reset": "slurm_cluster",
     "enroot": "slurm_cluster",
     "pyxis": "slurm_cluster",
     "apptainer": "slurm_cluster",

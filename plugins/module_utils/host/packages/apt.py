@@ -31,6 +31,9 @@ class Apt(PackageManager):
     def installed(self) -> dict[str, str]:
         return {name: package.version for name, package in dpkg.installed(self._found).items()}
 
+    def installed_now(self) -> list[str]:
+        return [*dpkg.installed(str(self.module.run_command([*dpkg.QUERY])[1]))]
+
     def is_interrupted(self) -> bool:
         return bool(os.listdir(dpkg.JOURNAL))
 

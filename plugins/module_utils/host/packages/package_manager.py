@@ -32,7 +32,11 @@ class PackageManager(ABC):
 
     @abstractmethod
     def installed(self) -> dict[str, str]:
-        """The versions of the installed packages, by name."""
+        """The versions of the packages that were installed before this module's changes, by name."""
+
+    @abstractmethod
+    def installed_now(self) -> list[str]:
+        """The names of the installed packages."""
 
     @abstractmethod
     def is_interrupted(self) -> bool:
