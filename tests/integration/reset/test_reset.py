@@ -67,7 +67,7 @@ def reset(lab: Lab, hosts: str, *arguments: str) -> Run:
 
 def site(lab: Lab) -> None:
     run = lab.playbook("site", "--skip-tags=validate")
-    assert (run.rc, run.failed) == (0, {}), run.failed
+    assert (run.rc, run.failed) == (0, {}), run.failed or run.output[-4000:]
 
 
 def test_bare_hosts_become_a_cluster(lab: Lab, before: dict[str, dict[str, set[str]]]) -> None:

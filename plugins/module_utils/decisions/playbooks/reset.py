@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...client import drains
@@ -109,7 +109,8 @@ def _host_errors(host: RunHost) -> Iterator[str]:
 
 def _servers(host: RunHost) -> list[str]:
     """The hosts without which the others do not work."""
-    return [*host["slurm_controllers"], *([host["slurm_database"]] if host["slurm_database"] else [])]
+    found = [*host["slurm_controllers"], *([host["slurm_database"]] if host["slurm_database"] else [])]
+    return list(dict.fromkeys(found))
 
 
 def _also_errors(host: RunHost) -> Iterator[str]:
@@ -242,7 +243,7 @@ def plan_lines(host: RunHost) -> list[str]:
     return host_lines({name: _lines_of(host.of(name), answer["plan"]) for name, answer in compared.items()})
 
 
-def _lines_of(host: RunHost, plan: list[dict[str, Any]]) -> Iterator[str]:
+def _lines_of(host: RunHost, plan: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     kinds: dict[str, list[str]] = {"stops": [], "purges": [], "removes": []}
     for change in plan:
         what = change["what"]

@@ -24,6 +24,15 @@ STATES = {
 }
 
 
+WITHOUT_RESET: dict[str, Any] = {
+    "added_packages": False,
+    "kept_packages": [],
+    "trees": [],
+    "spared": [],
+    "reload": [],
+}
+
+
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that change something."""
@@ -60,6 +69,7 @@ def host(tmp_path: Path) -> dict[str, Any]:
         "empty_directories": [],
         "parts": [{"path": str(tmp_path / "hosts"), "marker": "# {mark} gpucluster.slurm x"}],
         "restored": None,
+        **WITHOUT_RESET,
     }
 
 
@@ -161,7 +171,7 @@ def test_a_directory_goes_with_the_last_file(tmp_path: Path, host: dict[str, Any
 
 def test_an_error_of_systemctl_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_host_cleanup, "run", lambda *_command, **_options: Answer(1, "", "no bus"))
-    params = {"services": ["slurmd"], "secrets": [], "files": [], "directories": [], "parts": []}
+    params = {"services": ["slurmd"], "secrets": [], "files": [], "directories": [], "parts": [], **WITHOUT_RESET}
     with pytest.raises(CommandError, match=r"systemctl show .* slurmd\.service: no bus"):
         slurm_host_cleanup.clean(params, False)
 
@@ -189,3 +199,56 @@ def test_files_of_before_are_put_back(tmp_path: Path, host: dict[str, Any], comm
     assert (tmp_path / "conf/slurm.conf").stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "found").exists()
     assert commands[-1] == ["daemon-reload"]
+
+
+# -- a reset ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("commands")
+def test_files_are_found_by_their_mark_or_name(tmp_path: Path, host: dict[str, Any]) -> None:
+    (tmp_path / "etc/apt/keyrings").mkdir(parents=True)
+    (tmp_path / "etc/apt/keyrings/gpucluster-x.asc").write_text("a key\n")
+    (tmp_path / "etc/own.conf").write_text(MARK)
+    (tmp_path / "etc/other.conf").write_text("of somebody else\n")
+    (tmp_path / "etc/scratch.mount").write_text(MARK)
+    (tmp_path / "etc/slurm").mkdir()
+    (tmp_path / "etc/slurm/slurm.conf").write_text(MARK)
+    (tmp_path / "etc/gone").symlink_to("nowhere")
+    options = {**host, "trees": [str(tmp_path / "etc")], "spared": [str(tmp_path / "etc/slurm")]}
+    slurm_host_cleanup.clean(options, False)
+    left = {path.name for path in (tmp_path / "etc").rglob("*") if not path.is_dir()}
+    assert left == {"other.conf", "scratch.mount", "slurm.conf", "gone"}
+
+
+def test_a_host_with_a_job_is_refused(
+    host: dict[str, Any], commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_host_cleanup, "served_jobs", lambda _running: {"12": "runs", "13": "open"})
+    with pytest.raises(CommandError, match="job 12, 13 runs on this host, and nothing was changed"):
+        slurm_host_cleanup.clean({**host, "trees": ["/none"]}, False)
+    assert not commands
+
+
+def test_added_packages_go_unless_another_one_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package `mine` of the site needs libb."""
+    record = {"added": ["liba", "libb", "mariadb-server"], "held": ["liba", "libb"]}
+    listing = "".join(f"{name} installed hold {name} 1\n" for name in ("liba", "libb", "mariadb-server", "mine"))
+    removed = {"liba": ["liba"], "libb": ["libb", "mine"]}
+    done: list[list[str]] = []
+
+    def run(command: list[str], **_options: Any) -> Answer:
+        names = command[command.index("--") + 1 :] if "--" in command else command[2:]
+        if command[0] == "dpkg-query":
+            return Answer(0, listing, "")
+        if "--simulate" in command:
+            return Answer(0, "".join(f"Purg {gone} [1]\n" for name in names for gone in removed[name]), "")
+        done.append([command[0], *names])
+        return Answer(0, "", "")
+
+    monkeypatch.setattr(slurm_host_cleanup, "run", run)
+    monkeypatch.setattr(slurm_host_cleanup.added_packages, "read_record", lambda: record)
+    wanted = ["package liba", "hold of package libb"]
+    assert [row["what"] for row in slurm_host_cleanup.remove_added_packages(["mariadb-*"], True)] == wanted
+    assert not done
+    slurm_host_cleanup.remove_added_packages(["mariadb-*"], False)
+    assert done == [["env", "liba"], ["apt-mark", "libb"]]
