@@ -91,6 +91,8 @@ FORETOLD_BY = {
     "nvidia_mig/apply: Make the instances": "Compare the instances with the declared ones",
     "people/ended_jobs: End them": "Show the jobs that end",
     "registry/clients: Trust the certificate": "Write the certificate of its authority",
+    "reset/clean: Drop the database": "Show what is removed",
+    "reset/stop: Drain the nodes": "Show what is removed",
     "slurm_accounting/main: Make reservations": "Show that nothing is compared",
     "slurmctld/run: Check slurmctld": "Apply Slurm's configuration",
     "slurm/server: Make a certificate": "Run the services",

@@ -70,6 +70,7 @@ PLACES: dict[str, str] = {
     "plugins/module_utils/host/locks.py": "test_locks",
     "plugins/module_utils/host/applied_state.py": ROOTS,
     "plugins/module_utils/host/load_times.py": ROOTS,
+    "plugins/module_utils/host/packages/added_packages.py": ROOTS,
     "plugins/module_utils/host/packages/apt_get.py": ROOTS,
     "plugins/module_utils/host/packages/package_files.py": ROOTS,
     "plugins/module_utils/host/packages/release_directory.py": ROOTS,

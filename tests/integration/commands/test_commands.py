@@ -25,7 +25,7 @@ NODES = ("gpu01", "gpu02", "gpu03", "gpu04")
 
 ORDER = (
     *("new", "site", "discover", "doctor", "validate", "report", "warm_up", "backup", "restore", "upgrade"),
-    *("maintenance", "rolling", "rotate_keys", "remove_nodes"),
+    *("maintenance", "rolling", "rotate_keys", "remove_nodes", "reset"),
 )
 """The playbooks, as an administrator comes to them."""
 

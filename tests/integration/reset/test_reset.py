@@ -79,9 +79,13 @@ def test_bare_hosts_become_a_cluster(lab: Lab, before: dict[str, dict[str, set[s
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("-e", "reset_also=[]"), "reset_hosts: missing, allowed: all, or hosts of the cluster: off-ctl,off-login,"),
+        ((), "reset_hosts: missing, allowed: all, or hosts of the cluster: off-ctl,off-login,"),
         (("-e", "reset_hosts=off-node3"), "reset_hosts: found 'off-node3', "),
         (("-e", "reset_hosts=off-ctl"), "reset_hosts: found off-ctl, which off-login,off-node[1-2] need"),
+        (
+            ("-e", "reset_hosts=all", "-e", "reset_also=data,hoems"),
+            "reset_also must be one or more of: data, database,",
+        ),
         (("-e", "reset_hosts=all", "-e", "reset_also=homes"), "reset_also: found homes without people"),
         (("-e", "reset_hosts=all", "--limit=off-node1"), "--limit: leaves out off-ctl,off-login,off-node2"),
     ],

@@ -27,7 +27,6 @@ from . import remove_nodes
 
 ROLE = "reset"
 DATA, DATABASE, PEOPLE, HOMES = "data", "database", "people", "homes"
-CHOICES = (DATA, DATABASE, PEOPLE, HOMES)
 
 DAEMONS = ("slurmctld", "slurmdbd", "slurmrestd")
 """Those that compute nodes do not have."""
@@ -115,9 +114,6 @@ def _servers(host: RunHost) -> list[str]:
 
 def _also_errors(host: RunHost) -> Iterator[str]:
     named = also(host)
-    for name in named:
-        if name not in CHOICES:
-            yield f"reset_also: found {shown(name)}, {unknown('part', name, CHOICES, ', '.join(CHOICES))}"
     if HOMES in named and PEOPLE not in named:
         yield "reset_also: found homes without people, allowed: people,homes, since accounts need their homes"
     if DATABASE in named and host.flag(ROLE, "reset_backup") and not host["slurm_backup"]:
@@ -251,6 +247,8 @@ def _lines_of(host: RunHost, plan: Iterable[Mapping[str, Any]]) -> Iterator[str]
             kinds["purges"].append(what.removeprefix("package "))
         elif change["before"] == "directory" or not what.startswith(("/", "hold ")):
             kinds["removes" if what.startswith("/") else "stops"].append(what)
+    if host.name in host.members("slurm_compute") and not is_whole(host):
+        yield "is drained"
     if has_database(host):
         yield "drops the database with Slurm's records"
     if people_plan(host):
