@@ -4,7 +4,7 @@
 """Write the tables of playbooks, stages and plays in two pages.    usage: tests/tools/playbooks_page.py [--check]
 
 A row of docs/admin/operations.md has the first paragraph of the comment at the beginning of a file; what follows an
-empty line of this comment is for developers. `(docs/admin/PAGE.md)` becomes the link of the row. Stages have the order
+empty line of this comment is for developers. `(docs/admin/PAGE.md)` becomes the link of the row, as `(docs/recipes/PAGE.md)` does. Stages have the order
 and the tags of site.yml. A row of docs/design/decisions.md has the plays that stop a run for the same reason, which the
 comment after `any_errors_fatal: true` says. With --check nothing is written, and the exit status is 1 if a table is not
 current.
@@ -30,7 +30,7 @@ ORDER = (
     *("upgrade", "rotate_keys", "remove_nodes", "reset", "image", "accept", "warm_up", "backup", "restore"),
 )
 """The playbooks, from the first ones that an administrator needs."""
-LINK = re.compile(r" \(docs/admin/([^)]+)\)")
+LINK = re.compile(r" \(docs/(?:admin/)?([^)]+)\)")
 FATAL = re.compile(r"^- name: (.+)\n(?:  .*\n|\n)*?  any_errors_fatal: true(?: # (.+))?$", re.MULTILINE)
 """A play that stops the run for all hosts, and why."""
 
@@ -43,7 +43,8 @@ def cells(path: Path) -> tuple[str, str]:
     text = " ".join(comment[1].replace("# ", "").split())
     page = LINK.search(text)
     name = f"`{path.stem}`"
-    return f"[{name}]({page[1]})" if page else name, LINK.sub("", text)
+    link = f"../{page[1]}" if page and "/" in page[1] else page[1] if page else ""
+    return f"[{name}]({link})" if link else name, LINK.sub("", text)
 
 
 def table(head: str, rows: list[tuple[str, ...]]) -> str:

@@ -84,7 +84,7 @@ def test_bare_hosts_become_a_cluster(lab: Lab, before: dict[str, dict[str, set[s
         (("-e", "reset_hosts=off-ctl"), "reset_hosts: found off-ctl, which off-login,off-node[1-2] need"),
         (
             ("-e", "reset_hosts=all", "-e", "reset_also=data,hoems"),
-            "reset_also must be one or more of: data, database,",
+            "reset_also: found 'hoems', unknown part, did you mean 'homes'?",
         ),
         (("-e", "reset_hosts=all", "-e", "reset_also=homes"), "reset_also: found homes without people"),
         (("-e", "reset_hosts=all", "--limit=off-node1"), "--limit: leaves out off-ctl,off-login,off-node2"),

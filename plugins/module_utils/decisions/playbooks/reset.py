@@ -27,6 +27,7 @@ from . import remove_nodes
 
 ROLE = "reset"
 DATA, DATABASE, PEOPLE, HOMES = "data", "database", "people", "homes"
+CHOICES = (DATA, DATABASE, PEOPLE, HOMES)
 
 DAEMONS = ("slurmctld", "slurmdbd", "slurmrestd")
 """Those that compute nodes do not have."""
@@ -72,10 +73,8 @@ def hosts(host: RunHost) -> list[str]:
 
 
 def also(host: RunHost) -> list[str]:
-    """What is removed as well: a list, or a text with commas, as -e gives it."""
-    given = host["reset_also"]
-    names = given.split(",") if isinstance(given, str) else given
-    return [str(name).strip() for name in names if str(name).strip()]
+    """What is removed as well."""
+    return [name for text in str(host["reset_also"]).split(",") if (name := text.strip())]
 
 
 def errors(host: RunHost) -> list[str]:
@@ -114,6 +113,9 @@ def _servers(host: RunHost) -> list[str]:
 
 def _also_errors(host: RunHost) -> Iterator[str]:
     named = also(host)
+    for name in named:
+        if name not in CHOICES:
+            yield f"reset_also: found {shown(name)}, {unknown('part', name, CHOICES, ', '.join(CHOICES))}"
     if HOMES in named and PEOPLE not in named:
         yield "reset_also: found homes without people, allowed: people,homes, since accounts need their homes"
     if DATABASE in named and host.flag(ROLE, "reset_backup") and not host["slurm_backup"]:

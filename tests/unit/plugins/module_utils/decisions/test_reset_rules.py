@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import reset
 from plain_host import PlainHost, cluster
 
-OPTIONS: dict[str, Any] = {"reset_hosts": "all", "reset_also": [], "reset_backup": True}
+OPTIONS: dict[str, Any] = {"reset_hosts": "all", "reset_also": "", "reset_backup": True}
 
 
 def hosts(**variables: Any) -> dict[str, PlainHost]:
@@ -34,6 +34,7 @@ def test_all_hosts_or_those_that_are_named() -> None:
         ({"reset_hosts": "n[1-"}, "reset_hosts: found 'n[1-': "),
         ({"reset_hosts": "m1"}, "reset_hosts: found 'm1', "),
         ({"reset_hosts": "head"}, "reset_hosts: found head, which "),
+        ({"reset_also": "data,hoems"}, "reset_also: found 'hoems', unknown part, did you mean 'homes'?"),
         ({"reset_also": "homes"}, "reset_also: found homes without people"),
         ({"reset_also": "data, database"}, "reset_also: found database, and there is no last backup"),
     ],
@@ -54,14 +55,14 @@ def test_data_goes_only_if_it_is_named() -> None:
     assert "/etc/slurm" in kept.directories
     assert not [path for path in kept.directories if path.startswith(("/var/lib/slurm", "/var/log", "/var/spool"))]
     assert "mariadb-*" in kept.kept_packages
-    named = reset.cleanup(hosts(slurm_conf=conf, reset_also=["data", "database"])["n1"])
+    named = reset.cleanup(hosts(slurm_conf=conf, reset_also="data,database")["n1"])
     assert {"/var/lib/slurm", "/var/log/slurm"} <= {*named.directories}
     assert not {"/var/spool", "/var/spool/slurmd.%n", "/var/log"} & {*named.directories}
     assert named.kept_packages == []
 
 
 def test_mariadb_stays_for_databases_of_others() -> None:
-    host = hosts(reset_also=["database"], slurm_database="head")["head"]
+    host = hosts(reset_also="database", slurm_database="head")["head"]
     host.set(__reset_databases={"stdout_lines": ["mysql", "slurm_acct_db", "wiki"]})
     assert reset.has_database(host)
     assert reset.drop_statements(host).startswith("DROP DATABASE `slurm_acct_db`;")
