@@ -49,7 +49,7 @@ MARK = b"Managed by gpucluster.slurm"
 NAME = "gpucluster"
 """What the names of files have that this collection makes without the mark, such as the key of a package source."""
 UNITS = "/etc/systemd/system/"
-UNIT = re.compile(r"[^/]+\.(?:service|timer|socket|path)")
+UNIT = re.compile(r"[^/@]+\.(?:service|timer|socket|path)")
 MOUNTS = (".mount", ".automount")
 """Units that slurm_storage removes, unless somebody uses the file system."""
 EDGE = 1024

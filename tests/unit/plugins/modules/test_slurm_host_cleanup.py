@@ -205,7 +205,9 @@ def test_files_of_before_are_put_back(tmp_path: Path, host: dict[str, Any], comm
 
 
 @pytest.mark.usefixtures("commands")
-def test_files_are_found_by_their_mark_or_name(tmp_path: Path, host: dict[str, Any]) -> None:
+def test_files_are_found_by_their_mark_or_name(
+    tmp_path: Path, host: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "etc/apt/keyrings").mkdir(parents=True)
     (tmp_path / "etc/apt/keyrings/gpucluster-x.asc").write_text("a key\n")
     (tmp_path / "etc/own.conf").write_text(MARK)
@@ -214,6 +216,8 @@ def test_files_are_found_by_their_mark_or_name(tmp_path: Path, host: dict[str, A
     (tmp_path / "etc/slurm").mkdir()
     (tmp_path / "etc/slurm/slurm.conf").write_text(MARK)
     (tmp_path / "etc/gone").symlink_to("nowhere")
+    (tmp_path / "etc/gpucluster-mount@.service").write_text(MARK)
+    monkeypatch.setattr(slurm_host_cleanup, "UNITS", f"{tmp_path}/etc/")
     options = {**host, "trees": [str(tmp_path / "etc")], "spared": [str(tmp_path / "etc/slurm")]}
     slurm_host_cleanup.clean(options, False)
     left = {path.name for path in (tmp_path / "etc").rglob("*") if not path.is_dir()}
