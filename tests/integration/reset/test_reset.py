@@ -107,7 +107,7 @@ def test_a_running_job_is_named_and_nothing_is_changed(lab: Lab) -> None:
         assert f"job {job} runs on this host, and nothing was changed" in str(run.failed[OTHER])
         assert not run.changed
     assert lab.command(NODE, f"squeue -h -j {job} -o %T") == "RUNNING"
-    assert lab.command(NODE, f"sinfo -h -n {OTHER} -o %T") == "mixed"
+    assert "drain" not in lab.command(NODE, f"sinfo -h -n {OTHER} -o %T")
     assert present == {host: state(lab, host) for host in present}
     lab.command(NODE, f"scancel {job}")
     lab.wait_until_idle(NODE, OTHER)
