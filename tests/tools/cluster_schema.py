@@ -311,9 +311,9 @@ FACTORIES: dict[str, Callable[..., Schema]] = {
     "choice": word_of,
     "each": lambda element: list_of(type_schema(element)),
     "_name_of": lambda: TEXT,
-    "_places": lambda names: list_of({"anyOf": [{"enum": [*names]}, TEXT]}, 1),
     # ARG005: the arguments are called by their names, and the schema needs only some of them.
     "_limit": lambda right, allowed: {"description": f"Allowed: {allowed}.", **TEXT},  # noqa: ARG005
+    "_places": lambda names, place: list_of({"anyOf": [{"enum": [*names]}, TEXT]}, 1),  # noqa: ARG005
 }
 """The schema of types that a function returns, by its name; the arguments are those of that function."""
 

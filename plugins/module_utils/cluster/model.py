@@ -142,7 +142,7 @@ def load(
     check_homes(checker, "users", listed.variable, uses)
     check_ports(checker, parts, mounts)
     access_key.check_hosts(checker, parts.access, addressed, [*login, *parts.node_hosts], login)
-    firewall_plans.check_hosts(checker, parts.firewall, addressed, hosts, hosts)
+    firewall_plans.check_hosts(checker, parts.firewall, hosts)
     untouched = _untouched(checker, file.get("unmanaged", ""), parts)
     if warnings is not None:
         warnings += checker.warnings
@@ -309,10 +309,7 @@ def model_errors(
     access_key.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     problems.extend(privileges.errors(variables))
     problems.extend(value_problems({name: variables.get(name) for name in SHARED_NUMBERS}))
-    # The inventory may have hosts of others; the plans need the addresses of login hosts as well.
-    cluster = [*parts.server_hosts, *parts.node_hosts]
-    of_inventory = dict.fromkeys([*hosts, *cluster])
-    firewall_plans.check_hosts(checker, parts.firewall, addressed, dict.fromkeys(cluster), of_inventory)
+    firewall_plans.check_hosts(checker, parts.firewall, dict.fromkeys([*known, *parts.server_hosts]))
     if warnings is not None:
         warnings += checker.warnings
     return limited(problems)
