@@ -30,6 +30,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import RESERVATION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     access_key,
+    address_checks,
     backup_key,
     firewall_plans,
     job_scripts,
@@ -453,6 +454,7 @@ def document() -> Schema:
         "nodes": list_of(kind_of(schema.NODE, "nodes")),
         "partitions": list_of(kind_of(schema.PARTITION, "partitions")),
         "addresses": {"type": "object", "additionalProperties": _HOSTS},
+        "further_addresses": list_of(kind_of(address_checks.FURTHER, "further_addresses")),
         "packages": packages(),
         "users": list_of(kind_of(people_key.USER, "users", {"limits": named(terms("user", "association"), {}, ())})),
         "people": {"type": "string", "pattern": r"^(directory|.+\.(csv|ya?ml))$"},

@@ -30,7 +30,7 @@ from ..configuration.ports import (
 from ..language.formatting import short, shown
 from ..language.hostlist import expand, fold
 from .keys import SERVERS, SLURM_HOSTS, hosts_in
-from .render import host_addresses
+from .render import every_address, host_addresses
 from .schema import Checker, choice, kind_of, sequence, text, unknown, up_to
 from .server_ports import Ports, ports_in_variables
 from .storage_key import HOST_GROUPS, Plan, file_servers, hosts
@@ -272,7 +272,7 @@ class _Cluster:
         """From the shared variables, the ports of servers, and slurmdbd_conf."""
         return cls(
             groups=_groups(members, variables),
-            addresses=_addresses_of(members["all"], variables["slurm_addresses"], resolved),
+            addresses=_addresses_of(members["all"], variables, resolved),
             servers=ports_in_variables(variables),
             listening=_listening(variables) if firewall else {},
             readers=_without_names(monitoring_readers(variables), resolved),
@@ -493,6 +493,12 @@ def _usable(addresses: Iterable[str]) -> list[IPv4Address | IPv6Address]:
     return [address for address in found if not (address.is_loopback or address.is_link_local)]
 
 
+def _addresses(text: str, resolved: Mapping[str, Collection[str]]) -> list[IPv4Address | IPv6Address]:
+    """An address itself, and those of a name; none of a name that needs none."""
+    own = _address(text)
+    return _usable(resolved.get(text, ())) if own is None else [own]
+
+
 def _refuse_unresolved(names: Iterable[str], resolved: Mapping[str, Collection[str]]) -> None:
     """Raise ValueError for names without an address."""
     missing = [name for name in names if not _usable(resolved.get(name, ()))]
@@ -506,15 +512,14 @@ def _refuse_unresolved(names: Iterable[str], resolved: Mapping[str, Collection[s
 
 
 def _addresses_of(
-    hosts: Iterable[str], addresses: Iterable[Mapping[str, str]], resolved: Mapping[str, Collection[str]]
+    hosts: Iterable[str], variables: Mapping[str, Any], resolved: Mapping[str, Collection[str]]
 ) -> dict[str, list[IPv4Address | IPv6Address]]:
     """The IP addresses of hosts by their names; others may be in the list."""
-    known = {entry["name"]: entry["address"] for entry in host_addresses(addresses)}
-    texts = {**{host: host for host in hosts}, **known}
-    return {
-        host: [address] if (address := _address(text)) else _usable(resolved.get(text, ()))
-        for host, text in texts.items()
-    }
+    further = variables.get("slurm_further_addresses") or []
+    texts = {host: [host] for host in hosts}
+    for entry in every_address(variables["slurm_addresses"], further):
+        texts.setdefault(entry["host"], []).append(entry["address"])
+    return {host: [found for text in given for found in _addresses(text, resolved)] for host, given in texts.items()}
 
 
 def _listed(firewall: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, list[str]]:

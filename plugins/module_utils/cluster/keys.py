@@ -444,6 +444,29 @@ KEYS = (
         ),
     ),
     ClusterKey(
+        "further_addresses",
+        "list",
+        """
+        Further names of hosts with their IP addresses, such as those of InfiniBand, and the one of a login host
+        outside of the cluster. A list of entries with the hostlists C(hosts), C(names) and C(address) of the same
+        length.
+
+        They are in C(/etc/hosts) and among the known hosts of ssh. The firewall takes the addresses for those of
+        the hosts.
+        """,
+        meaning="further names of hosts with [addresses of their own](#several-addresses), such as those of InfiniBand",
+        default=[],
+        version_added="0.2.0",
+        variable=KeyVariable(
+            "slurm_further_addresses",
+            """
+            Further names of hosts with their addresses, a list of mappings with the hostlists C(hosts), C(names) and
+            C(address).
+            """,
+            grows=True,
+        ),
+    ),
+    ClusterKey(
         "packages",
         "any",
         """

@@ -85,6 +85,7 @@ def _variables(host: RunHost) -> dict[str, Any]:
         "slurm_controllers",
         "slurm_database",
         "slurm_addresses",
+        "slurm_further_addresses",
         "slurm_nodes",
         "slurm_storage",
         "slurm_monitoring",
