@@ -571,6 +571,8 @@ KEYS = (
 
         With C(homes), the homes of the users below C(path) are created once. With C(scratch), C(path) is Slurm's
         C(TmpFS).
+
+        With the type V(autofs), which has C(path) and C(hosts) only, the automounter of the site mounts there.
         """,
         meaning="the file systems that hosts mount, with [homes, shared data and scratch](storage.md)",
         default=[],

@@ -138,7 +138,7 @@ def test_without_pipelining_arguments_of_modules_become_files(
     assert host().writes_arguments
 
 
-DROP_IN = {"servers": "head:6817", "read_at_start": ""}
+DROP_IN = {"servers": "head:6817", "read_at_start": "", "automounts": False}
 
 
 def test_texts_of_a_host_have_the_defaults_of_role_slurm() -> None:
@@ -146,3 +146,5 @@ def test_texts_of_a_host_have_the_defaults_of_role_slurm() -> None:
     assert "NoNewPrivileges" not in host().text("slurmd", "slurmd.service.j2", **DROP_IN)
     own = host(slurm_no_new_privileges=True).text("slurmd", "slurmd.service.j2", **DROP_IN)
     assert "NoNewPrivileges" in own
+    assert "After=" not in own
+    assert "\nAfter=autofs.service\n" in host().text("slurmd", "slurmd.service.j2", **{**DROP_IN, "automounts": True})
