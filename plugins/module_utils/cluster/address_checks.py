@@ -63,20 +63,21 @@ def check_further(
     addressed: the addresses of hosts, as `check_addresses` returns them.
     """
     own = _Addresses(checker, known, (), {})
-    own.host_of |= {
+    own.host_of = {
         address: host for entry in addressed for host, address in zip(expand(entry["hosts"]), expand(entry["address"]))
     }
     found = [checker.check(FURTHER, f"further_addresses[{i}]", entry) for i, entry in enumerate(entries)]
-    seen = {"localhost", *(name for host in known.hosts for name in (host, host.partition(".")[0]))}
+    own_names = {"localhost", *(name for host in known.hosts for name in (host, host.partition(".")[0]))}
+    named: dict[str, str] = {}
     for i, entry in enumerate(found):
         if not FURTHER.required <= entry.keys():
             continue  # its other mistakes have been named
         hosts, names, addresses = (expand(entry[key]) for key in ("hosts", "names", "address"))
         own.add_further(f"further_addresses[{i}]", hosts, names, addresses)
-        if again := [name for name in names if name in seen]:
-            what = "which hosts have already, allowed: further names, each once"
+        pairs = zip(hosts, names)
+        if again := [name for host, name in pairs if name in own_names or named.setdefault(name, host) != host]:
+            what = "which another host has, or this one already, allowed: further names"
             checker.problem(f"further_addresses[{i}].names", f"found {shown(fold(again))}, {what}")
-        seen.update(names)
     return [{key: str(value) for key, value in entry.items()} for entry in found]
 
 

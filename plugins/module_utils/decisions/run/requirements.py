@@ -110,12 +110,14 @@ def _hosts_file(host: RunHost) -> Iterator[str]:
     found = host.facts["other_addresses"]
     if not found or not host.flag("base", "base_manage_hosts_file"):
         return
-    wanted = {entry["name"]: entry["address"] for entry in ip_addresses(host)}
+    wanted: dict[str, list[str]] = {}
+    for entry in ip_addresses(host):
+        wanted.setdefault(entry["name"], []).append(entry["address"])
     for name, address in found.items():
-        if wanted.get(name, address) != address:
+        if address not in wanted.get(name, [address]):
             yield (
-                f"/etc/hosts has a line {address} {name}, and in this cluster the address is {wanted[name]}; remove "
-                "the line, or correct the cluster file"
+                f"/etc/hosts has a line {address} {name}, and in this cluster the address is {', '.join(wanted[name])};"
+                " remove the line, or correct the cluster file"
             )
             return
 

@@ -93,9 +93,9 @@ def test_hosts_keep_the_addresses_that_they_have() -> None:
             "[0].address: found '10.1.0.256', '10.1.0.256' does not appear to be an IPv4",
         ),
         ({"hosts": "n1", "names": "n1-ib", "address": "10.0.0.2"}, "[0].address: 10.0.0.2 is the address of n2 alread"),
-        ({"hosts": "n1", "names": "n2", "address": "10.1.0.1"}, "[0].names: found 'n2', which hosts have already"),
-        ({"hosts": "n1", "names": "login1", "address": "10.1.0.1"}, "[0].names: found 'login1', which hosts have"),
-        ({"hosts": "n1", "names": "localhost", "address": "10.1.0.1"}, "[0].names: found 'localhost', which hosts"),
+        ({"hosts": "n1", "names": "n2", "address": "10.1.0.1"}, "[0].names: found 'n2', which another host has"),
+        ({"hosts": "n1", "names": "login1", "address": "10.1.0.1"}, "[0].names: found 'login1', which another"),
+        ({"hosts": "n1", "names": "localhost", "address": "10.1.0.1"}, "[0].names: found 'localhost', which"),
     ],
 )
 def test_what_is_refused(entry: Any, problem: str) -> None:
@@ -108,8 +108,9 @@ def test_names_and_addresses_of_several_entries() -> None:
     assert problems(first, {"hosts": "n1", "names": "n1-roce", "address": "10.1.0.1"}) == []
     assert problems(first, {"hosts": "n2", "names": "n1-ib", "address": "10.1.0.1"}) == [
         "[1].address: 10.1.0.1 is the address of n1 already",
-        "[1].names: found 'n1-ib', which hosts have already, allowed: further names, each once",
+        "[1].names: found 'n1-ib', which another host has, or this one already, allowed: further names",
     ]
+    assert problems(first, {**first, "address": "2001:db8::1"}) == [], "a name with addresses of both versions"
 
 
 def test_nodes_that_leave_take_their_names_along() -> None:
