@@ -272,7 +272,7 @@ class _Cluster:
         """From the shared variables, the ports of servers, and slurmdbd_conf."""
         return cls(
             groups=_groups(members, variables),
-            addresses=_addresses_of(members["all"], variables, resolved),
+            addresses=_addresses_of([*members["all"], *_nodes(variables)], variables, resolved),
             servers=ports_in_variables(variables),
             listening=_listening(variables) if firewall else {},
             readers=_without_names(monitoring_readers(variables), resolved),
@@ -337,6 +337,11 @@ def _port_set(*ports: str) -> str:
     return ",".join(dict.fromkeys(port for one in ports for port in one.split(",") if port))
 
 
+def _nodes(variables: Mapping[str, Any]) -> list[str]:
+    """The compute nodes, also those that no play changes, which are in no group."""
+    return [host for node in variables["slurm_nodes"] for host in expand(node["hosts"])]
+
+
 _OF_ONE_HOST = ("slurm_monitoring", "slurm_report")
 
 
@@ -351,7 +356,15 @@ def _groups(members: Mapping[str, Collection[str]], variables: Mapping[str, Any]
     ]
     database = [variables["slurm_database"]] if variables["slurm_database"] else []
     monitoring, report = ([host] if (host := hosts_in(variables.get(name) or {})) else [] for name in _OF_ONE_HOST)
-    found = {**members, "database": database, "nfs_clients": mounting, "monitoring": monitoring, "report": report}
+    compute = [*members["compute"], *_nodes(variables)]
+    found = {
+        **members,
+        "compute": compute,
+        "database": database,
+        "nfs_clients": mounting,
+        "monitoring": monitoring,
+        "report": report,
+    }
     return {name: frozenset(names) for name, names in found.items()}
 
 
@@ -474,7 +487,8 @@ def names_to_resolve(
 ) -> list[str]:
     """The names whose IP addresses the rules need. With the key, these are also hosts without an IP address."""
     known = {entry["name"]: entry["address"] for entry in host_addresses(variables["slurm_addresses"])}
-    hosts = [known.get(host, host) for host in members["all"]] if firewall else []
+    cluster = dict.fromkeys([*members["all"], *_nodes(variables)]) if firewall else ()
+    hosts = [known.get(host, host) for host in cluster]
     named = [place for places in _listed(firewall, variables).values() for place in places if _NAME.fullmatch(place)]
     return list(dict.fromkeys([*(name for name in hosts if _address(name) is None), *named]))
 

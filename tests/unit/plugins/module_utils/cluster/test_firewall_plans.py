@@ -314,6 +314,16 @@ def test_names_without_an_address_are_one_error() -> None:
         plan_with_names("head", {"n2": ["127.0.1.1", "fe80::2%eth0"], "login.example.org": ["192.0.2.6"]})
 
 
+def test_nodes_that_no_play_changes_are_compute_nodes() -> None:
+    """Those of `unmanaged`, and nodes with State CLOUD, are in no group of the inventory."""
+    of: dict[str, Any] = {"slurm_nodes": [{"hosts": "n[1-2]"}, {"hosts": "old1"}]}
+    addresses = [*VARIABLES["slurm_addresses"], {"hosts": "old1", "address": "10.0.1.9"}]
+    found = plan("head", slurm_addresses=addresses, **of)
+    assert found["sets"]["compute"] == {"ip": ["10.0.1.1-10.0.1.2", "10.0.1.9"]}
+    with pytest.raises(ValueError, match="firewall: the control host finds no IP address of old1, allowed: names"):
+        plan("head", **of)
+
+
 def test_addresses_are_folded_by_version() -> None:
     addresses = [{"hosts": "head,spare,n[1-2]", "address": "10.0.0.1,10.0.0.3,10.0.255.255,10.1.0.0"}]
     addresses.append({"hosts": "login1,db,files,reg", "address": "fd00::9,fd00::7,10.2.0.[1-2]"})
