@@ -487,7 +487,7 @@ def names_to_resolve(
 ) -> list[str]:
     """The names whose IP addresses the rules need. With the key, these are also hosts without an IP address."""
     known = {entry["name"]: entry["address"] for entry in host_addresses(variables["slurm_addresses"])}
-    cluster = dict.fromkeys([*members["all"], *_nodes(variables)]) if firewall else ()
+    cluster = [*members["all"], *_nodes(variables)] if firewall else []
     hosts = [known.get(host, host) for host in cluster]
     named = [place for places in _listed(firewall, variables).values() for place in places if _NAME.fullmatch(place)]
     return list(dict.fromkeys([*(name for name in hosts if _address(name) is None), *named]))
