@@ -8,7 +8,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -49,6 +51,18 @@ RUN = (
     registered.SLURM_UPGRADES.name,
 )
 """Variables of a run, which are not among those of another host."""
+
+
+RESOLVERS = 50
+"""Names that are resolved at the same time, since one without an answer takes seconds."""
+
+
+def addresses_of(name: str) -> list[str]:
+    """The IP addresses of a name; none if it has no answer."""
+    try:
+        return sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)})
+    except (OSError, UnicodeError):
+        return []
 
 
 class Run:
@@ -179,6 +193,11 @@ class TemplatedHost(RunHost):
     def output(self, command: Sequence[str], directory: str) -> bytes:
         """What a command prints that runs on the control host in a directory, once in a run of this collection."""
         return command_output.output(command, directory)
+
+    def resolve(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """The IP addresses of names, as the control host resolves them; none of a name that it cannot resolve."""
+        with ThreadPoolExecutor(RESOLVERS) as pool:
+            return dict(zip(names, pool.map(addresses_of, names)))
 
     @property
     def writes_arguments(self) -> bool:

@@ -30,6 +30,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.limits
 from ansible_collections.gpucluster.slurm.plugins.module_utils.accounting.reservations import RESERVATION
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     access_key,
+    address_checks,
     backup_key,
     firewall_plans,
     job_scripts,
@@ -311,9 +312,9 @@ FACTORIES: dict[str, Callable[..., Schema]] = {
     "choice": word_of,
     "each": lambda element: list_of(type_schema(element)),
     "_name_of": lambda: TEXT,
-    "_places": lambda names: list_of({"anyOf": [{"enum": [*names]}, TEXT]}, 1),
     # ARG005: the arguments are called by their names, and the schema needs only some of them.
     "_limit": lambda right, allowed: {"description": f"Allowed: {allowed}.", **TEXT},  # noqa: ARG005
+    "_places": lambda names, place: list_of({"anyOf": [{"enum": [*names]}, TEXT]}, 1),  # noqa: ARG005
 }
 """The schema of types that a function returns, by its name; the arguments are those of that function."""
 
@@ -453,6 +454,7 @@ def document() -> Schema:
         "nodes": list_of(kind_of(schema.NODE, "nodes")),
         "partitions": list_of(kind_of(schema.PARTITION, "partitions")),
         "addresses": {"type": "object", "additionalProperties": _HOSTS},
+        "further_addresses": list_of(kind_of(address_checks.FURTHER, "further_addresses")),
         "packages": packages(),
         "users": list_of(kind_of(people_key.USER, "users", {"limits": named(terms("user", "association"), {}, ())})),
         "people": {"type": "string", "pattern": r"^(directory|.+\.(csv|ya?ml))$"},

@@ -32,6 +32,9 @@ def added_keys(head: str, login: str, nodes: str) -> dict[str, dict[str, Any]]:
     """The keys that go with a key, by its name, for a cluster with these hosts. `people` excludes `users`."""
     return {
         **{key.name: {key.name: plain_value(key)} for key in KEYS if plain_value(key) is not None and not key.required},
+        "further_addresses": {
+            "further_addresses": [{"hosts": login, "names": "login.cluster.example", "address": "192.0.2.7"}]
+        },
         "registry": {"registry": login},
         "users": PEOPLE,
         "people": {"people": "directory"},

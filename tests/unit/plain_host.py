@@ -61,6 +61,8 @@ class PlainHost(RunHost):
         self.printed: dict[str, bytes] = {}
         """What commands of the control host print, by their last argument; others fail."""
         self.asked: list[list[str]] = []
+        self.resolved: dict[str, list[str]] = {}
+        """The IP addresses of names."""
         self.writes = False
         self.called = ["gpucluster.slurm.site"]
         self.given: frozenset[str] = frozenset()
@@ -94,6 +96,10 @@ class PlainHost(RunHost):
         if command[-1] not in self.printed:
             raise ValueError("ended with 1: no such entry")
         return self.printed[command[-1]]
+
+    def resolve(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """What the test has given for names."""
+        return {name: self.resolved.get(name, []) for name in names}
 
     @property
     def writes_arguments(self) -> bool:

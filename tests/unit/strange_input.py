@@ -107,6 +107,7 @@ partitions:
   - {name: gpu, nodes: "shr[1-2,4],lnk1,mig[1-2]", PriorityTier: 2, TRESBillingWeights: "CPU=1.0,GRES/gpu=2.0"}
   - {name: all, nodes: ALL, State: DOWN, PreemptMode: "off"}
 addresses: {"head[1-2]": "10.0.3.[1-2]", db: 10.0.3.3, login1: 10.0.3.4}
+further_addresses: [{hosts: "cpu[01-02]", names: "cpu[01-02]-ib", address: "10.1.0.[1-2]"}]
 accounting:
   limits: {GrpTRES: {cpu: 10}, MaxJobs: 5}
   qos: [{name: normal, MaxWall: "1-00:00:00", Flags: [DenyOnLimit]}, {name: high, Priority: 9, Preempt: [normal]}]

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypedDict
 
 from ..language.formatting import short, shown
 from ..language.hostlist import expand, fold
+from .render import every_address
 from .schema import Checker, Kind, choice, ip_version, kind_of, mapping, sequence, text
 
 COMPUTE = ("job", "all", "administrators")
@@ -137,6 +138,16 @@ def _by_host(addresses: Iterable[Mapping[str, str]]) -> dict[str, str]:
     }
 
 
+def _names_of(
+    addresses: Iterable[Mapping[str, str]], further: Iterable[Mapping[str, str]], hosts: Collection[str]
+) -> dict[str, list[str]]:
+    """By host, its name, its address, and its further names, each with its address."""
+    found = {host: [host] for host in hosts}
+    for entry in every_address(addresses, further, hosts):
+        found[entry["host"]] += [entry["name"], entry["address"]]
+    return {host: list(dict.fromkeys(names)) for host, names in found.items()}
+
+
 def check_hosts(
     checker: Checker,
     access: Mapping[str, Any],
@@ -204,44 +215,49 @@ def known_hosts(
     before: Iterable[str],
     keys: Mapping[str, str],
     addresses: Iterable[Mapping[str, str]],
-    hosts: Iterable[str],
+    hosts: Collection[str],
+    further: Iterable[Mapping[str, str]] = (),
 ) -> list[str]:
-    """The lines of a file of known hosts (sshd(8)): each host by its name, the first part of its name, and its address.
+    """The lines of a file of known hosts (sshd(8)): each host by its names, the first part of its name, and addresses.
 
     Args:
         before: the lines that the file had. They keep the keys of hosts that are not in this run.
         keys: the public key of each host of this run.
         addresses: the variable slurm_addresses.
         hosts: all hosts of the cluster; others leave the file.
+        further: the variable slurm_further_addresses.
     """
-    address = _by_host(addresses)
+    names_of = _names_of(addresses, further, hosts)
     known = {}
     for line in before:
         names, _space, key = line.partition(" ")
         known[names.partition(",")[0]] = key
     known |= {host: key for host, key in keys.items() if key}
     return [
-        f"{','.join(dict.fromkeys(filter(None, (host, host.partition('.')[0], address.get(host)))))} {known[host]}"
+        f"{','.join(dict.fromkeys([host, host.partition('.')[0], *names_of[host]]))} {known[host]}"
         for host in hosts
         if known.get(host)
     ]
 
 
-def exempt_networks(addresses: Iterable[Mapping[str, str]], hosts: Iterable[str]) -> list[str]:
+def exempt_networks(
+    addresses: Iterable[Mapping[str, str]], hosts: Collection[str], further: Iterable[Mapping[str, str]] = ()
+) -> list[str]:
     """The IP addresses of hosts in as few networks as they fill (PerSourcePenaltyExemptList in sshd_config(5)).
 
     Args:
         addresses: the variable slurm_addresses.
         hosts: hosts of the cluster. Those without an IP address are left out.
+        further: the variable slurm_further_addresses.
     """
-    known = _by_host(addresses)
-    found = [known.get(host, "?") for host in hosts]
+    found = [entry["address"] for entry in every_address(addresses, further, hosts)]
     four = ipaddress.collapse_addresses(ipaddress.IPv4Network(address) for address in found if ip_version(address) == 4)
     six = ipaddress.collapse_addresses(ipaddress.IPv6Network(address) for address in found if ip_version(address) == 6)
     return [str(network) for network in (*four, *six)]
 
 
-def trusted_hosts(addresses: Iterable[Mapping[str, str]], hosts: Iterable[str]) -> list[str]:
+def trusted_hosts(
+    addresses: Iterable[Mapping[str, str]], hosts: Collection[str], further: Iterable[Mapping[str, str]] = ()
+) -> list[str]:
     """Names and addresses of hosts from which users come without a key of their own (shosts.equiv)."""
-    address = _by_host(addresses)
-    return [name for host in hosts for name in (host, address.get(host)) if name]
+    return [name for names in _names_of(addresses, further, hosts).values() for name in names]

@@ -19,6 +19,11 @@ _ADDRESSES: schema.Kind[NodeEntry] = schema.Kind(
 )
 
 
+FURTHER: schema.Kind[NodeEntry] = schema.Kind(
+    own={"hosts": _ADDRESSES.own["hosts"], "names": _ADDRESSES.own["hosts"], "address": _ADDRESSES.own["address"]}
+)
+
+
 @dataclass(frozen=True)
 class KnownHosts:
     """The hosts that may have an address."""
@@ -50,6 +55,32 @@ def check_addresses(
     ]
 
 
+def check_further(
+    checker: Checker, entries: Iterable[Any], addressed: Iterable[Mapping[str, str]], known: KnownHosts
+) -> list[dict[str, str]]:
+    """The further names of hosts with their addresses, as the key `further_addresses` has them.
+
+    addressed: the addresses of hosts, as `check_addresses` returns them.
+    """
+    own = _Addresses(checker, known, (), {})
+    own.host_of = {
+        address: host for entry in addressed for host, address in zip(expand(entry["hosts"]), expand(entry["address"]))
+    }
+    found = [checker.check(FURTHER, f"further_addresses[{i}]", entry) for i, entry in enumerate(entries)]
+    own_names = {"localhost", *(name for host in known.hosts for name in (host, host.partition(".")[0]))}
+    named: dict[str, str] = {}
+    for i, entry in enumerate(found):
+        if not FURTHER.required <= entry.keys():
+            continue  # its other mistakes have been named
+        hosts, names, addresses = (expand(entry[key]) for key in ("hosts", "names", "address"))
+        own.add_further(f"further_addresses[{i}]", hosts, names, addresses)
+        pairs = zip(hosts, names)
+        if again := [name for host, name in pairs if name in own_names or named.setdefault(name, host) != host]:
+            what = "which another host has, or this one already, allowed: further names"
+            checker.problem(f"further_addresses[{i}].names", f"found {shown(fold(again))}, {what}")
+    return [{key: str(value) for key, value in entry.items()} for entry in found]
+
+
 class _Addresses:
     """The addresses of hosts as entries give them, one entry after the other.
 
@@ -69,7 +100,7 @@ class _Addresses:
         self._unused_versions = unused_versions
         self._version_was_wrong = False
         self._address_of: dict[str, str] = {}
-        self._host_of: dict[str, str] = {}
+        self.host_of: dict[str, str] = {}
 
     def add(self, key: str, hosts: list[str], addresses: list[str]) -> bool:
         """Check an entry; whether it has a host that had no address before."""
@@ -83,6 +114,16 @@ class _Addresses:
         self._check_one_host(key, pairs)
         self._check_versions(key, addresses)
         return is_new
+
+    def add_further(self, key: str, hosts: list[str], names: list[str], addresses: list[str]) -> None:
+        """Check an entry of further names, whose hosts may have any number of addresses."""
+        if not len(hosts) == len(names) == len(addresses):
+            what = f"found {len(names)} names and {len(addresses)} addresses for {len(hosts)} hosts"
+            self._checker.problem(key, f"{what}, allowed: one of each for each host")
+        self._check_known(f"{key}.hosts", hosts)
+        self._check_one_host(f"{key}.address", list(zip(hosts, addresses)))
+        if others := [address for address in addresses if schema.ip_version(address) is None]:
+            self._checker.problem(f"{key}.address", f"found {shown(fold(others))}, allowed: IP addresses")
 
     def _check_known(self, key: str, hosts: list[str]) -> None:
         """Check that hosts may have an address."""
@@ -103,11 +144,11 @@ class _Addresses:
         """Check that addresses are not those of other hosts. Several slurmd of a host have one, and their own ports."""
         taken = []
         for host, address in pairs:
-            other = self._host_of.setdefault(address, host)
+            other = self.host_of.setdefault(address, host)
             if other != host and not (host in self._with_ports and other in self._with_ports):
                 taken.append(address)
         if taken:
-            theirs = short(fold([self._host_of[address] for address in taken]))
+            theirs = short(fold([self.host_of[address] for address in taken]))
             what = "is the address" if len(taken) == 1 else "are the addresses"
             self._checker.problem(key, f"{short(fold(taken))} {what} of {theirs} already")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..configuration.ports import closed_ports, declared_listeners, monitoring_listeners
 from ..language.hostlist import expand, fold
-from .render import host_addresses
+from .render import every_address
 from .server_ports import ports_in_variables
 from .storage_key import file_servers
 
@@ -67,7 +67,8 @@ def firewall_warning(opened: Mapping[str, Iterable[str] | None], variables: Mapp
             closed.setdefault(missing, []).append(host)
     if not closed:
         return ""
-    own = networks(entry["address"] for entry in host_addresses(variables["slurm_addresses"]))
+    further = variables.get("slurm_further_addresses") or []
+    own = networks(entry["address"] for entry in every_address(variables["slurm_addresses"], further))
     sources = [*map(str, own)] or ["NETWORK"]
     return "\n".join(
         [

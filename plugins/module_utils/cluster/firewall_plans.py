@@ -30,8 +30,8 @@ from ..configuration.ports import (
 from ..language.formatting import short, shown
 from ..language.hostlist import expand, fold
 from .keys import SERVERS, SLURM_HOSTS, hosts_in
-from .render import host_addresses
-from .schema import Checker, choice, ip_version, kind_of, sequence, text, unknown, up_to
+from .render import every_address, host_addresses
+from .schema import Checker, choice, kind_of, sequence, text, unknown, up_to
 from .server_ports import Ports, ports_in_variables
 from .storage_key import HOST_GROUPS, Plan, file_servers, hosts
 
@@ -41,6 +41,9 @@ ANY = "any"
 SSH = 22
 PROTOCOLS = ("tcp", "udp")
 PROMETHEUS_PORTS = f"{PROMETHEUS},{ALERTMANAGER}"
+_NAME = re.compile(r"(?=.{1,253}$)(?:[a-z0-9_](?:[a-z0-9_-]{,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{,61}[a-z0-9])?", re.I)
+"""A name in DNS. One without a dot would be a mistyped word, such as `any`."""
+
 _PORTS = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 
 
@@ -59,20 +62,30 @@ def _network(value: Any) -> str:
     return str(found.network_address) if found.num_addresses == 1 else str(found)
 
 
+def _place(value: Any) -> str:
+    """An address, a network, or a name in DNS. Raises ValueError."""
+    if _NAME.fullmatch(text(value)):
+        return text(value).lower()
+    try:
+        return _network(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, and names in DNS such as admin.example.org") from None
+
+
 def node_networks(value: Any) -> list[str]:
     """Networks in which only compute nodes have addresses. All of their ports are open to these."""
-    found = _places([])(value)
+    found = _places([], _network)(value)
     if every := [place for place in found if place.endswith("/0")]:
         raise ValueError(f"{shown(every[0])} is every address, allowed: networks of compute nodes such as 10.9.0.0/16")
     return found
 
 
-def _places(names: Sequence[str]) -> Callable[[Any], list[str]]:
-    """The type of a list of names, addresses and networks."""
+def _places(names: Sequence[str], place: Callable[[Any], str] = _place) -> Callable[[Any], list[str]]:
+    """The type of a list of names of groups, addresses, networks and names in DNS."""
 
     def typed(value: Any) -> list[str]:
-        """The names, addresses and networks, each once."""
-        places = list(dict.fromkeys(one if one in names else _network(one) for one in sequence(value)))
+        """The values of the list, each once."""
+        places = list(dict.fromkeys(one if one in names else place(one) for one in sequence(value)))
         if not places:
             raise ValueError(f"allowed: at least one of {', '.join([*names, 'an address', 'a network'])}")
         return places
@@ -81,7 +94,7 @@ def _places(names: Sequence[str]) -> Callable[[Any], list[str]]:
 
 
 def networks(value: Any) -> list[str]:
-    """Addresses and networks, each once."""
+    """Addresses, networks and names in DNS, each once."""
     return _places([])(value)
 
 
@@ -139,21 +152,8 @@ def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> Firewa
     return firewall
 
 
-def check_hosts(
-    checker: Checker,
-    firewall: Mapping[str, Any],
-    addressed: Iterable[Mapping[str, str]],
-    cluster: Iterable[str],
-    known: Collection[str],
-) -> None:
-    """Check what depends on hosts. The firewall knows those of the cluster by their address.
-
-    cluster: hosts of the cluster. known: all hosts that an entry may have.
-    """
-    if not firewall:
-        return
-    if what := _without_address(cluster, addressed):
-        checker.problem("firewall", f"{what} ({checker.key('addresses')}, or address of a node)")
+def check_hosts(checker: Checker, firewall: Mapping[str, Any], known: Collection[str]) -> None:
+    """Check the hosts that entries name. known: all hosts that an entry may have."""
     for i, entry in enumerate(firewall.get("open", [])):
         names = expand(entry.get("hosts", ""))
         strange = [name for name in names if name not in known and name not in HOST_GROUPS]
@@ -161,13 +161,6 @@ def check_hosts(
             allowed = ", ".join([*HOST_GROUPS, "hosts of this cluster"])
             what = unknown("host", strange[0], [*known, *HOST_GROUPS], allowed)
             checker.problem(f"firewall.open[{i}].hosts", f"found {shown(fold(strange))}, {what}")
-
-
-def _without_address(cluster: Iterable[str], addressed: Iterable[Mapping[str, str]]) -> str:
-    """The problem of hosts without an IP address; empty if each of them has one."""
-    known = {entry["name"]: entry["address"] for entry in host_addresses(addressed)}
-    missing = [host for host in cluster if ip_version(known.get(host, "?")) is None]
-    return f"found no IP address of {short(fold(missing))}, allowed: an address of each host" if missing else ""
 
 
 # -- the rules -------------------------------------------------------------------------------------------------------
@@ -220,7 +213,11 @@ class HostRules(NamedTuple):
 
 
 def firewall_plans(
-    firewall: Mapping[str, Any], members: Mapping[str, Collection[str]], variables: Mapping[str, Any], layout: str = ""
+    firewall: Mapping[str, Any],
+    members: Mapping[str, Collection[str]],
+    variables: Mapping[str, Any],
+    layout: str = "",
+    resolved: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, Any]:
     """The different `plans` of rules, and the index of its plan for each of the `hosts` that has rules.
 
@@ -229,13 +226,14 @@ def firewall_plans(
         members: the hosts of each of HOST_GROUPS.
         variables: the shared variables by name, the ports of servers, and slurmdbd_conf.
         layout: the template of the rules, since another one makes another table.
+        resolved: the IP addresses of each of `names_to_resolve`.
 
-    Raises ValueError if the key is there and a host has no IP address.
+    Raises ValueError if a name has no address.
     """
-    if firewall and (what := _without_address(members["all"], variables["slurm_addresses"])):
-        raise ValueError(f"slurm_firewall: {what} (slurm_addresses)")
-    cluster = _Cluster.of(firewall, members, variables)
-    sets = _sets(firewall, cluster.groups, variables)
+    resolved = resolved or {}
+    _refuse_unresolved(names_to_resolve(firewall, members, variables), resolved)
+    cluster = _Cluster.of(firewall, members, variables, resolved)
+    sets = _sets(firewall, cluster, variables, resolved)
     numbers: dict[HostRules, int] = {}
     plans: list[Plan] = []
     of = {}
@@ -256,7 +254,7 @@ class _Cluster:
 
     groups: Mapping[str, frozenset[str]]
     """The hosts of each group that rules name."""
-    addresses: Mapping[str, IPv4Address | IPv6Address]
+    addresses: Mapping[str, Sequence[IPv4Address | IPv6Address]]
     servers: Ports
     listening: Mapping[str | None, list[tuple[str, str]]]
     """The end of the key and the ports of each listener, by host, for the key `firewall`; None: of every host."""
@@ -265,15 +263,19 @@ class _Cluster:
 
     @classmethod
     def of(
-        cls, firewall: Mapping[str, Any], members: Mapping[str, Collection[str]], variables: Mapping[str, Any]
+        cls,
+        firewall: Mapping[str, Any],
+        members: Mapping[str, Collection[str]],
+        variables: Mapping[str, Any],
+        resolved: Mapping[str, Collection[str]],
     ) -> _Cluster:
         """From the shared variables, the ports of servers, and slurmdbd_conf."""
         return cls(
             groups=_groups(members, variables),
-            addresses=_address_of(variables["slurm_addresses"]),
+            addresses=_addresses_of([*members["all"], *_nodes(variables)], variables, resolved),
             servers=ports_in_variables(variables),
             listening=_listening(variables) if firewall else {},
-            readers=monitoring_readers(variables),
+            readers=_without_names(monitoring_readers(variables), resolved),
         )
 
     def ports_of_servers(self, host: str, without: str = "") -> str:
@@ -286,14 +288,14 @@ class _Cluster:
         """Whether the addresses of all that may connect to a host are known: the site's own Prometheus has no name."""
         clients = [self.groups.get(name, frozenset()) for name in rule.sources]
         return bool(clients or self.groups["monitoring"]) and all(
-            client in self.addresses for each in clients for client in each if client != host
+            self.addresses.get(client) for each in clients for client in each if client != host
         )
 
     def is_trusted(self, host: str) -> bool:
         """Whether servers let in the address of a host that asks what the key `monitoring` measures."""
-        address = self.addresses.get(host)
-        return any(host in self.groups[name] for name in ("monitoring", "controllers", "report")) or (
-            address is not None and any(address in ip_network(network) for network in self.readers)
+        own = self.addresses.get(host, ())
+        return any(host in self.groups[name] for name in ("monitoring", "controllers", "report")) or any(
+            address in ip_network(network) for address in own for network in self.readers
         )
 
 
@@ -335,6 +337,11 @@ def _port_set(*ports: str) -> str:
     return ",".join(dict.fromkeys(port for one in ports for port in one.split(",") if port))
 
 
+def _nodes(variables: Mapping[str, Any]) -> list[str]:
+    """The compute nodes, also those that no play changes, which are in no group."""
+    return [host for node in variables["slurm_nodes"] for host in expand(node["hosts"])]
+
+
 _OF_ONE_HOST = ("slurm_monitoring", "slurm_report")
 
 
@@ -349,7 +356,15 @@ def _groups(members: Mapping[str, Collection[str]], variables: Mapping[str, Any]
     ]
     database = [variables["slurm_database"]] if variables["slurm_database"] else []
     monitoring, report = ([host] if (host := hosts_in(variables.get(name) or {})) else [] for name in _OF_ONE_HOST)
-    found = {**members, "database": database, "nfs_clients": mounting, "monitoring": monitoring, "report": report}
+    compute = [*members["compute"], *_nodes(variables)]
+    found = {
+        **members,
+        "compute": compute,
+        "database": database,
+        "nfs_clients": mounting,
+        "monitoring": monitoring,
+        "report": report,
+    }
     return {name: frozenset(names) for name, names in found.items()}
 
 
@@ -467,32 +482,90 @@ Addresses = dict[str, list[str]]
 """Addresses, ranges and networks of a set, by the name that nft has for their version: ip or ip6."""
 
 
-def _address_of(addresses: Iterable[Mapping[str, str]]) -> dict[str, IPv4Address | IPv6Address]:
+def names_to_resolve(
+    firewall: Mapping[str, Any], members: Mapping[str, Collection[str]], variables: Mapping[str, Any]
+) -> list[str]:
+    """The names whose IP addresses the rules need. With the key, these are also hosts without an IP address."""
+    known = {entry["name"]: entry["address"] for entry in host_addresses(variables["slurm_addresses"])}
+    cluster = [*members["all"], *_nodes(variables)] if firewall else []
+    hosts = [known.get(host, host) for host in cluster]
+    named = [place for places in _listed(firewall, variables).values() for place in places if _NAME.fullmatch(place)]
+    return list(dict.fromkeys([*(name for name in hosts if _address(name) is None), *named]))
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """An address; None for a name."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+def _usable(addresses: Iterable[str]) -> list[IPv4Address | IPv6Address]:
+    """Those of a name's addresses by which other hosts know it: Debian gives a host its own name on 127.0.1.1."""
+    found = {ip_address(address) for address in addresses if "%" not in address}
+    return [address for address in found if not (address.is_loopback or address.is_link_local)]
+
+
+def _addresses(text: str, resolved: Mapping[str, Collection[str]]) -> list[IPv4Address | IPv6Address]:
+    """An address itself, and those of a name; none of a name that needs none."""
+    own = _address(text)
+    return _usable(resolved.get(text, ())) if own is None else [own]
+
+
+def _refuse_unresolved(names: Iterable[str], resolved: Mapping[str, Collection[str]]) -> None:
+    """Raise ValueError for names without an address."""
+    missing = [name for name in names if not _usable(resolved.get(name, ()))]
+    if missing:
+        own = sorted({address for name in missing for address in resolved.get(name, ())})
+        only = f" ({', '.join(own)} is none for other hosts)" if own else ""
+        raise ValueError(
+            f"firewall: the control host finds no IP address of {short(fold(missing))}{only}, allowed: names that it "
+            "can resolve, and addresses in the cluster file (addresses, address of a node)"
+        )
+
+
+def _addresses_of(
+    hosts: Iterable[str], variables: Mapping[str, Any], resolved: Mapping[str, Collection[str]]
+) -> dict[str, list[IPv4Address | IPv6Address]]:
     """The IP addresses of hosts by their names; others may be in the list."""
+    further = variables.get("slurm_further_addresses") or []
+    texts = {host: [host] for host in hosts}
+    for entry in every_address(variables["slurm_addresses"], further):
+        texts.setdefault(entry["host"], []).append(entry["address"])
+    return {host: [found for text in given for found in _addresses(text, resolved)] for host, given in texts.items()}
+
+
+def _listed(firewall: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The addresses, networks and names that the cluster file lists, by the set that has them."""
     return {
-        entry["name"]: ip_address(entry["address"])
-        for entry in host_addresses(addresses)
-        if ip_version(entry["address"]) is not None
+        "ssh": firewall.get("ssh") or [],
+        "readers": monitoring_readers(variables),
+        **{source: places(variables.get(name) or {}) for name, (_, _, source, places) in _OUTSIDE.items()},
+        "compute_networks": firewall.get("compute_networks") or [],
+        **{f"open_{i}": entry["from"] for i, entry in enumerate(firewall.get("open") or [])},
     }
 
 
+def _without_names(places: Iterable[str], resolved: Mapping[str, Collection[str]]) -> list[str]:
+    """Places, those that are names in DNS replaced by their addresses."""
+    found = [sorted(map(str, _usable(resolved[place]))) if _NAME.fullmatch(place) else [place] for place in places]
+    return [place for each in found for place in each]
+
+
 def _sets(
-    firewall: Mapping[str, Any], groups: Mapping[str, Iterable[str]], variables: Mapping[str, Any]
+    firewall: Mapping[str, Any],
+    cluster: _Cluster,
+    variables: Mapping[str, Any],
+    resolved: Mapping[str, Collection[str]],
 ) -> dict[str, Addresses]:
     """The addresses of each set that rules name."""
-    address_of = _address_of(variables["slurm_addresses"])
     sets: dict[str, Addresses] = {}
-    for name, members in groups.items():
-        of_group = [address_of[host] for host in members if host in address_of]
+    for name, members in cluster.groups.items():
+        of_group = [address for host in members for address in cluster.addresses.get(host, ())]
         sets[name] = {"ip": _ranges(of_group, 4), "ip6": _ranges(of_group, 6)}
-    sets["ssh"] = _split_by_version(firewall.get("ssh") or [])
-    sets["readers"] = _split_by_version(monitoring_readers(variables))
-    for name, (_port, _what, source, places) in _OUTSIDE.items():
-        sets[source] = _split_by_version(places(variables.get(name) or {}))
-    sets["compute_networks"] = _split_by_version(firewall.get("compute_networks") or [])
-    for i, entry in enumerate(firewall.get("open") or []):
-        sets[f"open_{i}"] = _split_by_version(entry["from"])
-    return sets
+    listed = _listed(firewall, variables).items()
+    return {**sets, **{name: _split_by_version(_without_names(places, resolved)) for name, places in listed}}
 
 
 def _split_by_version(places: Iterable[str]) -> Addresses:

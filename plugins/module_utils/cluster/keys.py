@@ -212,8 +212,8 @@ KEYS = (
 
         C(retention), how long Prometheus keeps values, such as V(30d), the default.
 
-        C(readers), addresses and networks that may open node-exporter, Prometheus and alertmanager, also without
-        O(firewall). By default only hosts of the cluster that need them may.
+        C(readers), addresses, networks and names in DNS that may open node-exporter, Prometheus and alertmanager, also
+        without O(firewall). By default only hosts of the cluster that need them may.
 
         C(receivers), a file next to this file with the C(route) and the C(receivers) of alertmanager. Without it,
         alerts are sent to nobody.
@@ -240,7 +240,8 @@ KEYS = (
 
         C(host), the host.
 
-        C(readers), addresses and networks outside of the cluster that may open the page, where O(firewall) is there.
+        C(readers), addresses, networks and names in DNS outside of the cluster that may open the page, where
+        O(firewall) is there.
 
         C(password_file), a file next to this file with the users and their passwords, as htpasswd(1) writes it, mode
         0600. Then both pages need a login.
@@ -270,7 +271,8 @@ KEYS = (
 
         C(host), the host.
 
-        C(clients), addresses and networks outside of the cluster from which programs come, where O(firewall) is there.
+        C(clients), addresses, networks and names in DNS outside of the cluster from which programs come, where
+        O(firewall) is there.
 
         C(max_token_lifespan), the longest life of a token that users make, in seconds; the default is V(86400).
         """,
@@ -442,6 +444,29 @@ KEYS = (
         ),
     ),
     ClusterKey(
+        "further_addresses",
+        "list",
+        """
+        Further names of hosts with their IP addresses, such as those of InfiniBand, and the one of a login host
+        outside of the cluster. A list of entries with the hostlists C(hosts), C(names) and C(address) of the same
+        length.
+
+        They are in C(/etc/hosts) and among the known hosts of ssh. The firewall takes the addresses for those of
+        the hosts.
+        """,
+        meaning="further names of hosts with [addresses of their own](#several-addresses), such as those of InfiniBand",
+        default=[],
+        version_added="0.2.0",
+        variable=KeyVariable(
+            "slurm_further_addresses",
+            """
+            Further names of hosts with their addresses, a list of mappings with the hostlists C(hosts), C(names) and
+            C(address).
+            """,
+            grows=True,
+        ),
+    ),
+    ClusterKey(
         "packages",
         "any",
         """
@@ -546,6 +571,8 @@ KEYS = (
 
         With C(homes), the homes of the users below C(path) are created once. With C(scratch), C(path) is Slurm's
         C(TmpFS).
+
+        With the type V(autofs), which has C(path) and C(hosts) only, the automounter of the site mounts there.
         """,
         meaning="the file systems that hosts mount, with [homes, shared data and scratch](storage.md)",
         default=[],
@@ -798,17 +825,19 @@ KEYS = (
         """
         The firewall of all hosts, with these keys. Without it, the collection loads no firewall.
 
-        C(ssh), from which addresses and networks people and the control host come by ssh, such as
-        V([10.0.0.0/8]), or V([any]). It is required. C(ssh_port) is the port of sshd; the default is 22.
+        C(ssh), from which addresses, networks and names in DNS people and the control host come by ssh, such as
+        V([10.0.0.0/8, admin.example.org]), or V([any]). It is required. C(ssh_port) is the port of sshd; the default
+        is 22.
 
         C(compute_networks), networks in which only compute nodes have addresses besides those in this file, such
         as those of InfiniBand. Compute nodes speak freely with each other.
 
         C(open), further services of hosts, a list of entries with C(hosts) (a hostlist, which can have V(all),
         V(login), V(compute) and V(controllers)), C(ports), C(protocol) (V(tcp), the default, or V(udp)), and
-        C(from), a list of the same names, of addresses and networks, or V(any).
+        C(from), a list of the same names, of addresses, networks and names in DNS, or V(any).
 
-        Each host needs its IP address in this file, in O(nodes) or O(addresses).
+        Each run resolves names on the control host, also those of hosts without an IP address in this file. All of
+        their addresses are let in.
         """,
         meaning="[who may connect to which port](firewall.md) of the hosts",
         default={},

@@ -19,7 +19,7 @@ from ..language.formatting import AS_BOOLEAN, KEY, OR_TEXT, READ_AS, limited, sh
 from ..language.hostlist import expand, fold
 from . import access_key, firewall_plans, keys, people_key, privileges, schema, storage_checks
 from .account_groups import check_groups
-from .address_checks import KnownHosts, check_addresses
+from .address_checks import KnownHosts, check_addresses, check_further
 from .keys import KEYS, SERVERS
 from .machine_types import DETECTED, is_there
 from .node_checks import MeasuredHardware, check_hardware, check_measured, check_specialized, split_by_type
@@ -132,24 +132,26 @@ def load(
     uses = check_uses(checker, parts)
     members = {"all": hosts, "login": login, "compute": parts.node_hosts, "controllers": parts.controllers}
     mounts = storage_checks.check(checker, file.get("storage", []), members, parts.slurm_conf, uses)
+    known_hosts = KnownHosts(hosts, f"the hosts of {', '.join(parts.servers)} and nodes")
     addressed = check_addresses(
         checker,
         parts.nodes,
         [(f"addresses.{names}", {"hosts": names, "address": of}) for names, of in file.get("addresses", {}).items()],
-        KnownHosts(hosts, f"the hosts of {', '.join(parts.servers)} and nodes"),
+        known_hosts,
         parts.slurm_conf,
     )
+    further = check_further(checker, file.get("further_addresses", []), addressed, known_hosts)
     check_homes(checker, "users", listed.variable, uses)
     check_ports(checker, parts, mounts)
     access_key.check_hosts(checker, parts.access, addressed, [*login, *parts.node_hosts], login)
-    firewall_plans.check_hosts(checker, parts.firewall, addressed, hosts, hosts)
+    firewall_plans.check_hosts(checker, parts.firewall, hosts)
     untouched = _untouched(checker, file.get("unmanaged", ""), parts)
     if warnings is not None:
         warnings += checker.warnings
     if problems:
         others = (measured, people_files, scripts, policy_file)
         raise ModelError(_with_good_remedies(document, problems, lambda texts: load(texts, *others)))
-    return _resolve_file(_ValidFile(file, parts, machines, listed.variable, untouched, mounts, addressed))
+    return _resolve_file(_ValidFile(file, parts, machines, listed.variable, untouched, mounts, addressed, further))
 
 
 def _with_good_remedies(document: Document, problems: list[str], check: Callable[[Document], object]) -> list[str]:
@@ -226,6 +228,7 @@ class _ValidFile:
     """The nodes that no play changes."""
     mounts: list[StorageEntry]
     addressed: list[dict[str, str]]
+    further: list[dict[str, str]]
 
 
 def _resolve_file(valid: _ValidFile) -> DeclaredCluster:
@@ -234,6 +237,7 @@ def _resolve_file(valid: _ValidFile) -> DeclaredCluster:
     values = {
         **parts.values,
         "addresses": valid.addressed,
+        "further_addresses": valid.further,
         "hardware": {**parts.hardware, **machines.hardware},
         "nodes": [entry for node in parts.nodes for entry in split_by_type(node, machines.types)],
         "partitions": parts.partitions,
@@ -290,13 +294,15 @@ def model_errors(
     parts = check_parts(checker, file, MeasuredHardware(), {}, has_accounting(file))
     people_key.check_variable(checker, given["people"], given["accounting.users"], variables.get("slurm_user_id"))
     known = dict.fromkeys([*hosts, *parts.node_hosts])
+    known_hosts = KnownHosts(known, "the hosts of the inventory and of slurm_nodes")
     addressed = check_addresses(
         checker,
         parts.nodes,
         [(f"addresses[{i}]", entry) for i, entry in enumerate(addresses)],
-        KnownHosts(known, "the hosts of the inventory and of slurm_nodes"),
+        known_hosts,
         parts.slurm_conf,
     )
+    check_further(checker, file.get("further_addresses", []), addressed, known_hosts)
     uses = check_uses(checker, parts, variables.get("registry_dir"))
     members = {"all": known, "login": (), "compute": parts.node_hosts, "controllers": parts.controllers}
     mounts = storage_checks.check(checker, file.get("storage", []), members, parts.slurm_conf, uses)
@@ -309,10 +315,7 @@ def model_errors(
     access_key.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     problems.extend(privileges.errors(variables))
     problems.extend(value_problems({name: variables.get(name) for name in SHARED_NUMBERS}))
-    # The inventory may have hosts of others; the plans need the addresses of login hosts as well.
-    cluster = [*parts.server_hosts, *parts.node_hosts]
-    of_inventory = dict.fromkeys([*hosts, *cluster])
-    firewall_plans.check_hosts(checker, parts.firewall, addressed, dict.fromkeys(cluster), of_inventory)
+    firewall_plans.check_hosts(checker, parts.firewall, dict.fromkeys([*known, *parts.server_hosts]))
     if warnings is not None:
         warnings += checker.warnings
     return limited(problems)

@@ -66,6 +66,7 @@ def edits(file: str, data: Mapping[str, Any], names: Sequence[str], policy: Docu
     found.partitions(data, leaving)
     found.storage(data, leaving)
     found.addresses(data, leaving)
+    found.further_addresses(data, leaving)
     for key, value in _scalars(data.get("slurm_conf") or {}, ("slurm_conf",)):
         if str(key[-1]).lower() in LISTS:
             found.hostlist(key, value, leaving)
@@ -194,21 +195,31 @@ class _Edits:
 
     def nodes(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
         """Edit the entries of nodes, with their addresses; remove those whose hosts all leave."""
-        entries = data.get("nodes") or []
+        if self._entries("nodes", data, leaving):
+            self.problem(("nodes",), f"{fold([*leaving])} cannot leave the cluster, which would have no node")
+
+    def _entries(self, part: str, data: Mapping[str, Any], leaving: Collection[str]) -> bool:
+        """Edit entries with `hosts`, and with hostlists of the same length; whether none would be left."""
+        entries = data.get(part) or []
         gone = 0
         for i, entry in enumerate(entries):
             hosts = str(entry.get("hosts", ""))
             places = _places(hosts, leaving)
             if places and len(places) == len(expand(hosts)):
-                self.edits.append(Edit(("nodes", i)))
+                self.edits.append(Edit((part, i)))
                 gone += 1
             elif places:
-                for key in ("hosts", "address"):
+                for key in ("hosts", "names", "address"):
                     if entry.get(key):
                         text = str(entry[key])
-                        self.edits.append(Edit(("nodes", i, key), ((text, without(text, places)),)))
-        if entries and gone == len(entries):
-            self.problem(("nodes",), f"{fold([*leaving])} cannot leave the cluster, which would have no node")
+                        self.edits.append(Edit((part, i, key), ((text, without(text, places)),)))
+        return bool(entries) and gone == len(entries)
+
+    def further_addresses(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
+        """Edit the further addresses of nodes."""
+        before = len(self.edits)
+        if self._entries("further_addresses", data, leaving):
+            self.edits[before:] = [Edit(("further_addresses",))]
 
     def partitions(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
         """Edit the nodes of partitions."""

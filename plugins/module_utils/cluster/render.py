@@ -264,6 +264,21 @@ def host_addresses(addresses: Iterable[Mapping[str, Any]], hosts: Iterable[str] 
     ]
 
 
+def every_address(
+    addresses: Iterable[Mapping[str, Any]], further: Iterable[Mapping[str, Any]], hosts: Iterable[str] | None = None
+) -> list[dict[str, str]]:
+    """Each name of a host and its address, also of `further_addresses`; those of `hosts` alone if these are given."""
+    wanted = None if hosts is None else {*hosts}
+    own = [{"host": entry["name"], **entry} for entry in host_addresses(addresses, wanted)]
+    more = [
+        {"host": host, "name": name, "address": address}
+        for entry in further
+        for (host, address), name in zip(pair(entry["hosts"], entry["address"]), expand(entry["names"]))
+        if wanted is None or host in wanted
+    ]
+    return own + more
+
+
 def autodetect_hosts(
     nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]], method: str
 ) -> list[str]:

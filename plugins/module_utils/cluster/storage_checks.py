@@ -13,7 +13,18 @@ from ..formats.directory_purposes import PURPOSES, Use, directory_error, within
 from ..language.formatting import short, shown
 from ..language.hostlist import expand, fold
 from .schema import Checker, unknown
-from .storage_key import HOST_GROUPS, NFS, PACKAGE, STORAGE, StorageEntry, export_of, hosts_of, is_below, is_local
+from .storage_key import (
+    AUTOFS,
+    HOST_GROUPS,
+    NFS,
+    PACKAGE,
+    STORAGE,
+    StorageEntry,
+    export_of,
+    hosts_of,
+    is_below,
+    is_local,
+)
 
 _SECRET = re.compile(r"(?:pass|passwd|password|password2|secret)=")  # mount.cifs(8), mount.ceph(8)
 _BINDS = ("bind", "rbind")
@@ -33,7 +44,10 @@ def check(
     """
     entries = [checker.check(STORAGE, f"storage[{i}]", value) for i, value in enumerate(found)]
     for i, (entry, value) in enumerate(zip(entries, found)):
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and entry.get("type") == AUTOFS:
+            _check_automount(checker, f"storage[{i}]", value)
+            _check_hosts(checker, f"storage[{i}]", entry, members["all"])
+        elif isinstance(value, Mapping):
             _check_server(checker, f"storage[{i}]", entry, value)
             _check_source(checker, f"storage[{i}]", entry)
             _check_options(checker, f"storage[{i}]", entry)
@@ -45,6 +59,16 @@ def check(
     _check_exports(checker, entries, members, slurm_conf.get("StateSaveLocation"))
     _check_uses(checker, entries, members, uses)
     return entries
+
+
+def _check_automount(checker: Checker, key: str, given: Mapping[str, Any]) -> None:
+    """Check that an entry of the site's automounter says only where it mounts."""
+    for name in given.keys() & {*STORAGE.own} - {"path", "type", "hosts"}:
+        if given[name]:
+            what = (
+                f"found {shown(given[name])} with autofs, allowed: path and hosts, since the automounter has the rest"
+            )
+            checker.problem(f"{key}.{name}", what)
 
 
 def _check_server(checker: Checker, key: str, entry: Mapping[str, Any], given: Mapping[str, Any]) -> None:

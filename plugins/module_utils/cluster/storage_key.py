@@ -32,6 +32,9 @@ NFS = ("nfs", "nfs4")
 LOCAL = ("btrfs", "ext2", "ext3", "ext4", "f2fs", "none", "ramfs", "tmpfs", "vfat", "xfs", "zfs")
 """File systems of the host itself. `none` is the type of a bind mount."""
 
+AUTOFS = "autofs"
+"""The type of a directory in which the automounter of the site mounts file systems, and the collection nothing."""
+
 CLIENTS = {
     **dict.fromkeys(NFS, "nfs-common"),
     "ceph": "ceph-common",
@@ -59,7 +62,7 @@ _DEVICE = re.compile(r"/dev/|(?:PART)?(?:UUID|LABEL)=")
 
 _OF_KERNEL = frozenset(
     (
-        *("autofs", "bdev", "binder", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "cpuset", "debugfs"),
+        *("bdev", "binder", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "cpuset", "debugfs"),
         *("devpts", "devtmpfs", "efivarfs", "functionfs", "fusectl", "hugetlbfs", "mqueue", "nfsd", "nsfs", "pipefs"),
         *("proc", "pstore", "resctrl", "rootfs", "rpc_pipefs", "securityfs", "selinuxfs", "smackfs", "sockfs", "swap"),
         *("sysfs", "tracefs"),
@@ -177,6 +180,11 @@ def hosts_of(entry: Mapping[str, Any], members: Mapping[str, Collection[str]]) -
 def is_local(entry: Mapping[str, Any]) -> bool:
     """Whether a file system is of the host itself, and needs no network."""
     return entry["type"] in LOCAL or bool(_DEVICE.match(str(entry.get("source") or "")))
+
+
+def has_automounts(storage: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the automounter of the site mounts file systems on hosts."""
+    return any(entry["type"] == AUTOFS for entry in storage)
 
 
 def file_servers(storage: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -456,7 +464,7 @@ def storage_plans(
     homes = _homes(storage, members, people.get("users") or [])
     of_host: dict[str, list[int]] = {host: [] for host in (*exported, *homes)}
     for i, entry in enumerate(storage):
-        for host in hosts_of(entry, members):
+        for host in hosts_of(entry, members) if entry["type"] != AUTOFS else ():
             if any(storage[j]["path"] == entry["path"] for j in of_host.get(host, ())):
                 raise ValueError(f"slurm_storage[{i}].path: found {entry['path']!r} twice on {host}")
             of_host.setdefault(host, []).append(i)

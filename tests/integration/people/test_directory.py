@@ -1,20 +1,22 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""People of a directory: slapd on the controller, and sssd on all hosts. Their ids are compared before a change.
+"""People of a directory: slapd on the controller, and sssd on all hosts, by the commands of docs/admin/people.md. Their
+ids are compared before a change.
 
 The directory is gone after the tests, so that other tests of the scenario find hosts with local users only.
 """
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
-from lab import Lab, Run, with_cluster
+from documents import run_as_typed
+from lab import ROOT, Lab, Run, with_cluster
 
 ASK = "Read the ids of the users of the directory"
 SUFFIX = "dc=nodomain"  # that of Debian's package on a host without a domain
@@ -52,6 +54,7 @@ ldap_id_use_start_tls = false
 memcache_timeout = 0
 """
 INSTALL = "DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends"
+REMOVE = "DEBIAN_FRONTEND=noninteractive apt-get purge --quiet=2 --yes"
 
 
 def hosts(lab: Lab) -> list[str]:
@@ -77,24 +80,26 @@ def site_with_a_directory(lab: Lab, tmp_path_factory: pytest.TempPathFactory) ->
         lab.controller, f"systemctl stop slapd && {add} && systemctl enable --now --quiet slapd", entries.encode()
     )
     address = lab.command(lab.controller, "hostname --ip-address").split()[0]
+    directory = tmp_path_factory.mktemp("directory")
+    site = with_cluster(lab, directory, cluster)
+    (directory / "sssd.conf").write_text(SSSD.format(address=address))
+    page = (ROOT / "docs/admin/people.md").read_text()
 
     def join(host: str) -> None:
         """Make a host know the users of the directory. Who logs in to it is looked up in its own groups alone."""
-        lab.command(host, f"{INSTALL} sssd-ldap libnss-sss")
-        conf = shlex.quote(SSSD.format(address=address))
-        lab.command(host, f"echo {conf} >/etc/sssd/sssd.conf && chmod 0600 /etc/sssd/sssd.conf")
         lab.command(host, "sed -i '/^initgroups:/d; $a initgroups: files' /etc/nsswitch.conf")
-        lab.command(host, "sed -i '/^passwd:/s/files$/files sss/' /etc/nsswitch.conf")
-        lab.command(host, "systemctl enable --quiet sssd && systemctl restart sssd")
         know(lab, host)
 
     def leave(host: str) -> None:
         """Take it back."""
-        lab.command(host, "systemctl disable --now --quiet sssd; sed -i '/^initgroups:/d; s/ sss//' /etc/nsswitch.conf")
+        lab.command(host, f"{REMOVE} sssd-common libnss-sss libpam-sss && rm -rf /etc/sssd")
+        lab.command(host, "sed -i '/^initgroups:/d' /etc/nsswitch.conf")
 
+    for command in re.findall(r"^    (ansible slurm_cluster .*)", page, re.MULTILINE):
+        run_as_typed(site, command.replace("my.cluster.yml", site.inventory.name), directory)
     with ThreadPoolExecutor() as pool:
         list(pool.map(join, hosts(lab)))
-        yield with_cluster(lab, tmp_path_factory.mktemp("directory"), cluster)
+        yield site
         list(pool.map(leave, hosts(lab)))
     lab.command(lab.controller, "systemctl disable --now --quiet slapd")
 

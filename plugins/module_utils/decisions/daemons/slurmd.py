@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from ...cluster.storage_key import has_automounts
 from ...language.hostlist import expand, fold
 from ..known import image, registered
 from ..known.host_paths import CONF_DIR, KEPT_DIR, KEPT_SLURMD, SLURMD_SETTINGS
@@ -73,7 +74,8 @@ def settings(host: RunHost, read_at_start: str) -> str:
         read_at_start: the values of the configuration that slurmd reads only at its start, or their checksum.
     """
     servers = ",".join(conf_servers(host))
-    return host.text("slurmd", "slurmd.service.j2", servers=servers, read_at_start=read_at_start)
+    automounts = has_automounts(host["slurm_storage"])
+    return host.text("slurmd", "slurmd.service.j2", servers=servers, read_at_start=read_at_start, automounts=automounts)
 
 
 def returned_values(host: RunHost) -> str | None:

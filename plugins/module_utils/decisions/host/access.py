@@ -78,18 +78,19 @@ def texts(host: RunHost) -> dict[str, str]:
     The controllers keep the keys of hosts that are not in this run, so that without a controller the file of known
     hosts stays as it is: its text is not among these.
     """
-    access, hosts, addresses = host["slurm_access"], cluster_members(host)["all"], host["slurm_addresses"]
+    access, hosts = host["slurm_access"], cluster_members(host)["all"]
+    addresses, further = host["slurm_addresses"], host["slurm_further_addresses"]
     if not access:
         return {}
     users = [*host.members("slurm_login"), *host.members("slurm_compute")]
-    trusted = trusted_hosts(addresses, dict.fromkeys(users))
+    trusted = trusted_hosts(addresses, dict.fromkeys(users), further)
     found = {
         "client": host.text("access", "client.conf.j2"),
         "shosts": host.text("access", "shosts.equiv.j2", names=trusted),
         "administrators": host.text("access", "access.conf.j2", names=passing(access)),
         "sshd": _sshd(host, jobs=False),
         "sshd_of_jobs": _sshd(host, jobs=True),
-        "penalties": host.text("access", "penalties.conf.j2", networks=exempt_networks(addresses, hosts)),
+        "penalties": host.text("access", "penalties.conf.j2", networks=exempt_networks(addresses, hosts, further)),
         "limits": host.text("access", "slice.conf.j2", limits=login_limits(access)),
         "shared_limits": host.text("access", "slice.conf.j2", limits=login_limits(access, shared=True)),
         "message": host.text("access", "profile.sh.j2", program=PATHS["message_program"]),
@@ -98,7 +99,7 @@ def texts(host: RunHost) -> dict[str, str]:
     keepers = [controller for controller in host["slurm_controllers"] if controller in host.play_hosts]
     if keepers:
         present = host.of(keepers[0]).facts["known_hosts"]
-        lines = known_hosts(present, host_keys(host), addresses, hosts)
+        lines = known_hosts(present, host_keys(host), addresses, hosts, further)
         found["known_hosts"] = host.text("access", "known_hosts.j2", lines=lines)
     return {name: text for name, text in found.items() if text}
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...cluster.firewall_plans import firewall_plans
+from ...cluster.firewall_plans import firewall_plans, names_to_resolve
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
 from ..known.shipped_files import stripped_file
@@ -49,9 +49,11 @@ def plans(host: RunHost) -> dict[str, Any]:
     """The different `plans` of rules, and the index of its plan for each of the `hosts` with rules.
 
     Raises:
-        ValueError: a host has no IP address.
+        ValueError: a name has no IP address.
     """
-    return firewall_plans(host["slurm_firewall"], cluster_members(host), _variables(host), _layout())
+    key, members, variables = host["slurm_firewall"], cluster_members(host), _variables(host)
+    resolved = host.resolve(names_to_resolve(key, members, variables))
+    return firewall_plans(key, members, variables, _layout(), resolved)
 
 
 def plan(host: RunHost, plans: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,6 +85,7 @@ def _variables(host: RunHost) -> dict[str, Any]:
         "slurm_controllers",
         "slurm_database",
         "slurm_addresses",
+        "slurm_further_addresses",
         "slurm_nodes",
         "slurm_storage",
         "slurm_monitoring",

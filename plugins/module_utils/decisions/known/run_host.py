@@ -45,6 +45,10 @@ class RunHost(Mapping[str, Any]):
             ValueError: it has failed, or printed nothing. The text has the last line of its errors, no output.
         """
 
+    @abstractmethod
+    def resolve(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """The IP addresses of names, as the control host resolves them; none of a name that it cannot resolve."""
+
     @property
     @abstractmethod
     def writes_arguments(self) -> bool:

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ...client.environment import ENVIRONMENT, KEPT
 from ...cluster.keys import SERVERS, ClusterKey, hosts_in
-from ...cluster.schema import VARIABLES
+from ...cluster.render import every_address
+from ...cluster.schema import VARIABLES, ip_version
 from ...cluster.storage_key import storage_plans
 from . import registered
 from .host_paths import LIB_DIR
@@ -161,6 +162,12 @@ def cluster_members(host: RunHost) -> dict[str, list[str]]:
         "compute": host.members("slurm_compute"),
         "controllers": list(host["slurm_controllers"]),
     }
+
+
+def ip_addresses(host: RunHost, hosts: Iterable[str] | None = None) -> list[dict[str, str]]:
+    """Each name of a host (`host`) with its IP address, in order; those of `hosts` alone if these are given."""
+    found = every_address(host["slurm_addresses"], host["slurm_further_addresses"], hosts)
+    return [entry for entry in found if ip_version(entry["address"])]
 
 
 def all_storage_plans(host: RunHost) -> dict[str, Any]:

@@ -174,6 +174,7 @@ def objections(host: RunHost) -> list[str]:
     return (
         [*_objections(host), *line_errors(host)]
         or untracked_limit_errors(host, policy_values(host))
+        or firewall_errors(host)
         or list(secret_checks.command_errors(host))
     )
 
@@ -228,6 +229,15 @@ def inventory_objections(host: RunHost) -> Iterator[str]:
         if key.variable and (unknown := without(hosts_of_key(host, key), known)):
             verb = "is" if key.value == "host" else "has"
             yield f"{key.variable.name} {verb} {', '.join(unknown)}, which is no host of the inventory"
+
+
+@listed
+def firewall_errors(host: RunHost) -> Iterator[str]:
+    """Why the hosts can have no firewall: names that the control host cannot resolve."""
+    try:
+        host.shared("firewall_plans")
+    except ValueError as error:
+        yield str(error)
 
 
 def joined(errors: Iterable[str]) -> Iterator[str]:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...cluster.render import host_addresses
 from ..host import kernel, nfs_server, storage
 from ..known import image, platform
 from ..known.host_paths import LIB_DIR
 from ..known.platform_tables import BROKEN_PACKAGES
 from ..known.run_host import RunHost
-from ..known.whole_cluster import id_variables, is_controller, slurm_user
+from ..known.whole_cluster import id_variables, ip_addresses, is_controller, slurm_user
 
 LEAST_MIB = 64
 """What must be free where a controller or the database writes."""
@@ -111,12 +110,14 @@ def _hosts_file(host: RunHost) -> Iterator[str]:
     found = host.facts["other_addresses"]
     if not found or not host.flag("base", "base_manage_hosts_file"):
         return
-    wanted = {entry["name"]: entry["address"] for entry in host_addresses(host["slurm_addresses"], list(found))}
+    wanted: dict[str, list[str]] = {}
+    for entry in ip_addresses(host):
+        wanted.setdefault(entry["name"], []).append(entry["address"])
     for name, address in found.items():
-        if wanted.get(name, address) != address:
+        if address not in wanted.get(name, [address]):
             yield (
-                f"/etc/hosts has a line {address} {name}, and in this cluster the address is {wanted[name]}; remove "
-                "the line, or correct the cluster file"
+                f"/etc/hosts has a line {address} {name}, and in this cluster the address is {', '.join(wanted[name])};"
+                " remove the line, or correct the cluster file"
             )
             return
 

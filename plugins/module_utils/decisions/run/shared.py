@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ...cluster.render import autodetect_hosts, host_addresses, mig_gres
+from ...cluster.render import autodetect_hosts, mig_gres
 from ..host import access, firewall, slurm_health, updates
 from ..known import own_scripts
 from ..known.host_directories import created_at_boot
@@ -17,12 +17,12 @@ from ..known.platform_tables import SOURCES
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile
 from ..known.unchanged_hosts import digest
-from ..known.whole_cluster import all_storage_plans, profile, service_ids
+from ..known.whole_cluster import all_storage_plans, ip_addresses, profile, service_ids
 
 
 def hosts_text(host: RunHost) -> str:
     """The cluster's part of /etc/hosts."""
-    return host.text("base", "hosts.j2", addresses=host_addresses(host["slurm_addresses"]))
+    return host.text("base", "hosts.j2", addresses=ip_addresses(host))
 
 
 def users_text(host: RunHost) -> str:

@@ -19,14 +19,13 @@ from typing import Any
 
 from ...cluster.keys import hosts_in
 from ...cluster.named_files import VAULT
-from ...cluster.render import host_addresses
-from ...cluster.schema import ip_version
 from ...formats.package_names import INSTALLED
 from ..known.daemon_records import CleanupOptions, ServiceOptions
 from ..known.packages import MANAGED
 from ..known.public_files import option_errors, public_content
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile
+from ..known.whole_cluster import ip_addresses
 
 GROUP = "www-data"
 """The group of nginx."""
@@ -107,9 +106,15 @@ def certificate_command(host: RunHost, directory: str) -> list[str]:
 
     It is of use for ten years. The certificate comes last: with it, both are complete.
     """
-    known = host_addresses(host["slurm_addresses"], [host.name])
+    known = ip_addresses(host, [host.name])
     names = ",".join(
-        [f"DNS:{host.name}", *(f"IP:{entry['address']}" for entry in known if ip_version(entry["address"]))]
+        dict.fromkeys(
+            [
+                f"DNS:{host.name}",
+                *(f"DNS:{entry['name']}" for entry in known),
+                *(f"IP:{entry['address']}" for entry in known),
+            ]
+        )
     )
     script = (
         'umask 077; install -d -m 0755 "$1" && cd "$1" && '
@@ -174,7 +179,7 @@ def listening(host: RunHost, role: str, name: str = "") -> str:
 
     The kernel may have no IPv6, and nginx would end with an error if its configuration listened there.
     """
-    addresses = host_addresses(host["slurm_addresses"], [name or host.name])
+    addresses = ip_addresses(host, [name or host.name])
     with_ipv6 = any(":" in entry["address"] for entry in addresses)
     port = host.option(role, f"{role}_port")
     return f"[::]:{port} ipv6only=off" if with_ipv6 else str(port)

@@ -23,7 +23,7 @@ from ..known.host_paths import KEPT_DIR, SCRIPTS_DIR
 from ..known.program_files import library, library_directory
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile, unloaded
-from ..known.whole_cluster import profile
+from ..known.whole_cluster import ip_addresses, profile
 from . import nginx
 from .server import ServerRole, Services
 
@@ -98,7 +98,7 @@ def _proxy_errors(host: RunHost, found: str) -> Iterator[str]:
 
 def _addresses_of(host: RunHost, name: str) -> list[IPv4Address | IPv6Address]:
     """The addresses of a host, as far as the control host knows them without asking for its name."""
-    known = [entry["address"] for entry in host_addresses(host["slurm_addresses"], [name])]
+    known = [entry["address"] for entry in ip_addresses(host, [name])]
     return [_plain_address(text) for text in (*known, str(host.of(name).get("ansible_host", ""))) if ip_version(text)]
 
 

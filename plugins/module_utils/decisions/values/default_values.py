@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from ...cluster.machine_types import gres_kinds
+from ...cluster.storage_key import has_automounts
 from ...configuration.meaning import minutes_in
 from ...configuration.parameters import runs_all_scripts
 from ...language.hostlist import expand
@@ -60,6 +61,14 @@ JOB_CONTAINERS = Condition(
 )
 NAMESPACES = Condition(
     "`private_tmp`, Slurm 25.11 and later", lambda target: target.holds(PRIVATE_TMP) and target.platform.namespaces
+)
+AUTOMOUNTS = Condition(
+    "`private_tmp`, and `storage` of the type autofs, Slurm 23.02 and later",
+    lambda target: (
+        target.holds(PRIVATE_TMP)
+        and has_automounts(target.host["slurm_storage"])
+        and (not target.release or target.release >= "23.02")
+    ),
 )
 ENROOT = Condition("`enroot`", lambda target: "enroot" in target.host["slurm_containers"])
 PROLOGS = Condition("`prologs`", lambda target: bool(target.host["slurm_prologs"]))

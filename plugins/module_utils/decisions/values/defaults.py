@@ -429,6 +429,14 @@ DEFAULTS: tuple[Default, ...] = (
         CONTAINER_MAN,
         when.PRIVATE_TMP,
     ),
+    Default(
+        JOB_CONTAINER,
+        "Shared",
+        "true",
+        "A job sees what autofs mounts later.",
+        CONTAINER_MAN,
+        when.AUTOMOUNTS,
+    ),
     # -- slurmdbd.conf ------------------------------------------------------------------------------------------------
     Default(SLURMDBD, "AuthType", "auth/munge", "Role munge installs it on all hosts.", DBD_MAN),
     Default(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,17 @@ def test_a_relative_path_is_searched_as_by_lookups(tmp_path: Path, monkeypatch: 
     assert found.content("ib") == b"check"
     assert found.content("$PLACE/files/ib") == b"check"
     assert found.content("other") is None
+
+
+def test_a_name_has_the_addresses_that_the_control_host_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def getaddrinfo(name: str, _port: None, **_options: Any) -> list[tuple[Any, ...]]:
+        if name == "a.example.org":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(0, 0, 0, "", (address, 0)) for address in ("2001:db8::1", "10.0.0.2", "10.0.0.2")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    assert host().resolve(["b", "a.example.org"]) == {"b": ["10.0.0.2", "2001:db8::1"], "a.example.org": []}
+    assert host().resolve([]) == {}
 
 
 def test_a_result_for_all_hosts_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +138,7 @@ def test_without_pipelining_arguments_of_modules_become_files(
     assert host().writes_arguments
 
 
-DROP_IN = {"servers": "head:6817", "read_at_start": ""}
+DROP_IN = {"servers": "head:6817", "read_at_start": "", "automounts": False}
 
 
 def test_texts_of_a_host_have_the_defaults_of_role_slurm() -> None:
@@ -134,3 +146,5 @@ def test_texts_of_a_host_have_the_defaults_of_role_slurm() -> None:
     assert "NoNewPrivileges" not in host().text("slurmd", "slurmd.service.j2", **DROP_IN)
     own = host(slurm_no_new_privileges=True).text("slurmd", "slurmd.service.j2", **DROP_IN)
     assert "NoNewPrivileges" in own
+    assert "After=" not in own
+    assert "\nAfter=autofs.service\n" in host().text("slurmd", "slurmd.service.j2", **{**DROP_IN, "automounts": True})

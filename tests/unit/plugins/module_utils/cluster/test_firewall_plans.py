@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import firewall_plans
+from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.firewall_plans import (
+    firewall_plans,
+    names_to_resolve,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.model import (
     Document,
     ModelError,
@@ -49,6 +53,7 @@ def problems(firewall: Any, **more: Any) -> list[str]:
         {"ssh": ["any"]},
         {"ssh": ["10.0.0.0/8", "2001:db8::/32", "192.0.2.1"], "ssh_port": 2222, "compute_networks": ["10.9.0.0/16"]},
         {"ssh": ["any"], "open": [{"hosts": "login", "ports": "443,8000-8100", "from": ["any"]}]},
+        {"ssh": ["admin.Example.org"], "open": [{"hosts": "login", "ports": 443, "from": ["xn--e1a.example.org"]}]},
         {
             "ssh": ["any"],
             "open": [{"hosts": "head,compute", "ports": 53, "protocol": "udp", "from": ["all", "10.1.1.1"]}],
@@ -66,6 +71,14 @@ def test_what_a_site_can_say(firewall: Any) -> None:
         ({"ssh": []}, "firewall.ssh: found [], allowed: at least one of any, an address, a network"),
         ({"ssh": ["anyone"]}, "firewall.ssh: found ['anyone'], 'anyone' is no address or network"),
         ({"ssh": ["10.0.0.1/8"]}, "has host bits set"),
+        *(
+            ({"ssh": [name]}, f"found ['{name}'], '{name}' is no address or network")
+            for name in ("10.0.0.256", "1.2.3", "a..b", "-a.example.org", "a.example.org.", f"{'a' * 64}.example.org")
+        ),
+        (
+            {"ssh": ["any"], "compute_networks": ["ib.example.org"]},
+            "'ib.example.org' is no address or network",
+        ),
         ({"ssh": ["any"], "ssh_port": 70000}, "allowed: a whole number from 1 to 65535"),
         (
             {"ssh": ["any"], "compute_networks": ["any"]},
@@ -108,24 +121,19 @@ def test_what_is_refused(firewall: Any, problem: str) -> None:
     assert problem in found
 
 
-def test_each_host_needs_its_address() -> None:
-    (found,) = problems({"ssh": ["any"]}, addresses={"head": "head.example.org"})
-    assert found.startswith("firewall: found no IP address of head,login1, allowed: an address of each host (addresses")
-    assert problems({}, addresses={}) == []
+def test_a_name_is_an_address_of_a_host() -> None:
+    assert problems({"ssh": ["any"]}, addresses={"head": "head.example.org"}) == []
     variables = {
         "slurm_cluster_name": "x",
         "slurm_controllers": ["head"],
-        "slurm_nodes": [{"hosts": "n1", "hardware": "detected", "address": "10.0.0.1"}],
+        "slurm_nodes": [{"hosts": "n1", "hardware": "detected"}],
         "slurm_partitions": [{"name": "p", "nodes": "ALL"}],
-        "slurm_addresses": [{"hosts": "head", "address": "10.0.0.8"}],
-        "slurm_firewall": {"ssh": ["any"]},
+        "slurm_addresses": [],
+        "slurm_firewall": {"ssh": ["any"], "open": [{"hosts": "db", "ports": 53, "from": ["any"]}]},
     }
-    assert model_errors(variables, ["head", "n1"]) == []
-    assert model_errors(variables, ["head", "n1", "of_others"]) == []
-    (found,) = model_errors({**variables, "slurm_database": "db"}, ["db", "head", "n1"])
-    assert found.startswith("slurm_firewall: found no IP address of db")
-    with pytest.raises(ValueError, match="slurm_firewall: found no IP address of login1"):
-        plan("head", slurm_addresses=[{"hosts": "head,spare,db,files,reg,n[1-2]", "address": "10.0.0.[1-7]"}])
+    assert model_errors({**variables, "slurm_database": "db"}, ["head", "n1"]) == []
+    (found,) = model_errors(variables, ["head", "n1", "of_others"])
+    assert found.startswith("slurm_firewall.open[0].hosts: found 'db', unknown host")
 
 
 @pytest.mark.parametrize("value", [None, "", "many"])
@@ -249,6 +257,71 @@ def test_compute_nodes_have_further_networks() -> None:
     assert found["sets"]["compute_networks"] == {"ip": ["10.8.0.0/16"], "ip6": ["fd00::/8"]}
     assert found["all_ports"][0]["sources"] == ["compute", "compute_networks"]
     assert "compute_networks" not in plan("login1", {"compute_networks": ["10.8.0.0/16"]})["sets"]
+
+
+NAMES = {
+    "login.example.org": ["192.0.2.6", "2001:db8::6", "fe80::6%eth0"],
+    "n2": ["10.0.1.2", "127.0.1.1"],
+    "admin.example.org": ["198.51.100.9", "198.51.100.7"],
+}
+NAMED: list[dict[str, str]] = [
+    {"hosts": "head,spare,db,files,reg,login1", "address": "10.0.0.[1-5],login.example.org"},
+    {"hosts": "n1", "address": "10.0.1.1"},
+]
+
+
+def plan_with_names(host: str, resolved: dict[str, list[str]], **variables: Any) -> dict[str, Any]:
+    """The plan of a host of a cluster with names for addresses: that of a host, a host without one, and in ssh."""
+    firewall = {"ssh": ["10.9.0.0/16", "admin.example.org"]}
+    variables = {**VARIABLES, "slurm_addresses": NAMED, **variables}
+    assert set(names_to_resolve(firewall, MEMBERS, variables)) <= {*NAMES, "readers.example.org"}
+    found = firewall_plans(firewall, MEMBERS, variables, resolved=resolved)
+    return dict(found["plans"][found["hosts"][host]])
+
+
+def test_a_name_has_all_of_its_addresses() -> None:
+    found = plan_with_names("head", NAMES)
+    assert found["sets"]["login"] == {"ip": ["192.0.2.6"], "ip6": ["2001:db8::6"]}
+    assert found["sets"]["compute"] == {"ip": ["10.0.1.1-10.0.1.2"]}
+    assert found["sets"]["ssh"]["ip"] == found["ssh"] == ["10.9.0.0/16", "198.51.100.7", "198.51.100.9"]
+
+
+def test_another_answer_of_dns_is_another_plan() -> None:
+    digest = plan_with_names("head", NAMES)["digest"]
+    assert plan_with_names("head", {name: found[::-1] for name, found in NAMES.items()})["digest"] == digest
+    assert plan_with_names("head", {**NAMES, "admin.example.org": ["198.51.100.8"]})["digest"] != digest
+    assert plan_with_names("head", {**NAMES, "n2": ["10.0.1.3"]})["digest"] != digest
+
+
+def test_names_are_resolved_where_rules_need_them() -> None:
+    assert names_to_resolve({}, MEMBERS, {**VARIABLES, "slurm_addresses": NAMED}) == []
+    monitoring = {"host": "db", "readers": ["readers.example.org", "10.7.0.0/16"]}
+    of: dict[str, Any] = {**VARIABLES, "slurm_monitoring": monitoring}
+    assert names_to_resolve({}, MEMBERS, of) == ["readers.example.org"]
+    found = firewall_plans({}, MEMBERS, of, resolved={"readers.example.org": ["10.0.1.1"]})
+    assert found["plans"][found["hosts"]["n1"]]["sets"]["readers"] == {"ip": ["10.0.1.1", "10.7.0.0/16"]}
+    # Users of a host that servers trust are kept from the servers.
+    of_n1, of_n2 = (found["plans"][found["hosts"][host]]["private_everywhere"] for host in ("n1", "n2"))
+    assert (of_n1, of_n2) == ("9100,9090,9093", "")
+
+
+def test_names_without_an_address_are_one_error() -> None:
+    expected = (
+        "firewall: the control host finds no IP address of n2,admin.example.org "
+        "(127.0.1.1, fe80::2%eth0 is none for other hosts), allowed: names that it can resolve"
+    )
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        plan_with_names("head", {"n2": ["127.0.1.1", "fe80::2%eth0"], "login.example.org": ["192.0.2.6"]})
+
+
+def test_nodes_that_no_play_changes_are_compute_nodes() -> None:
+    """Those of `unmanaged`, and nodes with State CLOUD, are in no group of the inventory."""
+    of: dict[str, Any] = {"slurm_nodes": [{"hosts": "n[1-2]"}, {"hosts": "old1"}]}
+    addresses = [*VARIABLES["slurm_addresses"], {"hosts": "old1", "address": "10.0.1.9"}]
+    found = plan("head", slurm_addresses=addresses, **of)
+    assert found["sets"]["compute"] == {"ip": ["10.0.1.1-10.0.1.2", "10.0.1.9"]}
+    with pytest.raises(ValueError, match="firewall: the control host finds no IP address of old1, allowed: names"):
+        plan("head", **of)
 
 
 def test_addresses_are_folded_by_version() -> None:

@@ -82,6 +82,8 @@ def mount(**keys: Any) -> dict[str, Any]:
         {"path": "/scratch", "type": "tmpfs", "hosts": "compute", "scratch": True},
         {"path": "/scratch", "type": "xfs", "source": "/dev/nvme0n1", "hosts": "compute"},
         {"path": "/data/a-b", "type": "none", "source": "/srv/b", "options": ["bind"]},
+        {"path": "/home", "type": "autofs"},
+        {"path": "/home", "type": "autofs", "hosts": "login,compute"},
     ],
 )  # fmt: skip
 def test_what_may_be_mounted(entry: dict[str, Any]) -> None:
@@ -126,6 +128,12 @@ SECRET = "which is a secret, which all users of a host could read, allowed: a fi
         (mount(packages=[{"name": "x", "file": "y"}]), "storage[0].packages[0]: found ['file', 'name'], allowed: name"),
         (mount(packages=[{"url": "https://x.org/y.deb"}]), "storage[0].packages[0].sha256: missing"),
         ({"path": "/data", "type": "none", "source": "/srv"}, "storage[0].type: found 'none', allowed: with option"),
+        *(
+            ({"path": "/home", "type": "autofs", **key}, f"storage[0].{name}: found {value!r} with autofs, allowed: ")
+            for name, value in (("source", "nas:/x"), ("server", "files"), ("options", ["ro"]), ("homes", True))
+            for key in [{name: value}]
+        ),
+        ({"path": "/home", "type": "autofs", "hosts": "gpu9"}, "storage[0].hosts: found 'gpu9', unknown host"),
         (mount(homes="yes"), "storage[0].homes: found 'yes', allowed: true or false"),
         *(
             (mount(type=kind, source=source, options=[option]), f"storage[0].type: found '{kind}' with option {option}")
@@ -381,6 +389,18 @@ def test_the_homes_of_a_bind_mount_are_where_it_leads(storage: list[dict[str, An
     assert warning.endswith(reason)
     assert bool(warning) == bool(reason)
     assert "homes: true" not in warning
+
+
+def test_the_automounter_of_the_site_mounts() -> None:
+    """The collection mounts and makes nothing there, and does not ask for shared homes, which the site has."""
+    storage = [{"path": "/home", "type": "autofs"}]
+    alice = {"users": [{"name": "alice", "uid": 5001}]}
+    assert storage_plans(storage, MEMBERS, alice, ADDRESSES) == {"plans": [], "hosts": {}}
+    assert storage_warning(storage, MEMBERS, alice) == ""
+    assert "needs gpu[1-2] among its hosts" in storage_warning([{**storage[0], "hosts": "login"}], MEMBERS, alice)
+    assert problems(*storage, {**mount(), "path": "/home", "hosts": "gpu1"}) == [
+        "x.cluster.yml: storage[1].path: found '/home' on gpu1, where storage[0] mounts it already"
+    ]
 
 
 def test_one_host_shares_with_nobody() -> None:

@@ -237,7 +237,7 @@ def test_shells(shell: str) -> None:
 
 KERNEL = [
     *("proc", "sysfs", "cgroup", "cgroup2", "devtmpfs", "devpts", "tracefs", "debugfs", "securityfs", "bpf", "pstore"),
-    *("efivarfs", "configfs", "mqueue", "hugetlbfs", "fusectl", "binfmt_misc", "rpc_pipefs", "nfsd", "autofs"),
+    *("efivarfs", "configfs", "mqueue", "hugetlbfs", "fusectl", "binfmt_misc", "rpc_pipefs", "nfsd"),
     *("selinuxfs", "smackfs", "rootfs", "sockfs", "pipefs", "nsfs", "bdev", "cpuset", "resctrl", "swap", "Proc", "n;f"),
 ]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import firewall
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight
 from plain_host import PlainHost, cluster
 
 ADDRESSES = [
@@ -54,9 +55,15 @@ def test_a_host_gets_its_plan() -> None:
     assert firewall.options(hosts["n1"]).digest == firewall.plan(hosts["n1"], plans)["digest"]
 
 
-def test_a_host_without_an_address_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"slurm_firewall: .*login.*\(slurm_addresses\)"):
-        firewall.plans(hosts_with(slurm_addresses=[ADDRESSES[0], ADDRESSES[2]])["n1"])
+def test_a_host_without_an_address_is_resolved_by_its_name() -> None:
+    host = hosts_with(slurm_addresses=[ADDRESSES[0], ADDRESSES[2]])["n1"]
+    with pytest.raises(ValueError, match="firewall: the control host finds no IP address of login, allowed: names"):
+        firewall.plans(host)
+    (error,) = preflight.firewall_errors(host)
+    assert error.startswith("firewall: the control host finds no IP address of login")
+    host.resolved = {"login": ["10.0.1.7"]}
+    assert preflight.firewall_errors(host) == []
+    assert firewall.plan(host, firewall.plans(host))["sets"]["login"] == {"ip": ["10.0.1.7"]}
 
 
 def test_ports_of_other_roles_are_those_of_their_hosts() -> None:

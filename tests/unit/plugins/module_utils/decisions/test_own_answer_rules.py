@@ -165,6 +165,15 @@ def test_unsuitable_hosts_are_told_why(facts: dict[str, Any], text: str) -> None
     assert text in objection
 
 
+def test_lines_of_the_hosts_file_for_further_names() -> None:
+    addresses = [{"hosts": "head", "address": "head.example.org"}]
+    further = [{"hosts": "n1", "names": "n1-ib", "address": address} for address in ("10.1.0.1", "2001:db8::1")]
+    there = host(slurm_addresses=addresses, slurm_further_addresses=further)
+    assert requirements.objections(there.say(other_addresses={"head": "10.0.0.1", "n1-ib": "10.1.0.1"})) == []
+    (objection,) = requirements.objections(there.say(other_addresses={"n1-ib": "10.9.9.9"}))
+    assert objection.startswith("/etc/hosts has a line 10.9.9.9 n1-ib, and in this cluster the address is 10.1.0.1, 2")
+
+
 @pytest.mark.parametrize("owner", ["slurm", "root", ""])
 def test_the_files_of_a_cluster_are_not_given_to_another_slurm_user(owner: str) -> None:
     """Without this, everything of slurm would be a stranger's, to be removed."""

@@ -161,6 +161,15 @@ def test_the_release_that_reads_the_file_decides(release: str, pid: str, contain
     assert container in found
 
 
+@pytest.mark.parametrize(("release", "shared"), [("22.05", False), ("23.02", True), ("", True)])
+def test_a_job_with_its_own_tmp_sees_what_autofs_mounts(release: str, shared: bool) -> None:
+    storage = [{"path": "/home", "type": "autofs"}]
+    host = head(slurm_private_tmp="/scratch", slurm_storage=storage)
+    assert ("Shared=true" in slurm_files.files(host, release)["job_container.conf"]) is shared
+    assert "Shared" not in slurm_files.files(head(slurm_private_tmp="/scratch"), release)["job_container.conf"]
+    assert "job_container.conf" not in slurm_files.files(head(slurm_storage=storage), release)
+
+
 def test_an_upgrade_has_the_files_of_the_next_release() -> None:
     host = head(slurm_private_tmp="/scratch")
     assert "NamespaceType" in slurm_files.files(host, "26.05")["slurm.conf"]
