@@ -68,6 +68,8 @@ PURGE = [
     "--allow-change-held-packages",  # those of Slurm are held
     "--yes",
 ]
+DEPENDS = ["apt-cache", "depends", "--installed", "--recurse", "--no-recommends", "--no-suggests", "--no-enhances"]
+DEPENDS += ["--no-conflicts", "--no-breaks", "--no-replaces"]
 REMOVED = re.compile(r"^(?:Purg|Remv) (\S+)", re.MULTILINE)
 """A package that apt would remove, in the output of its simulation."""
 
@@ -145,7 +147,7 @@ def clean(params: Params, check_mode: bool) -> list[PlanRow]:
     if files and not check_mode:
         remove_settings_directories(files)
         systemctl("daemon-reload")
-        for service in params["reload"]:
+        for service in (name for name in params["reload"] if "active" in state(name)):
             systemctl("try-reload-or-restart", "--", unit_of(service))
     return changes
 
@@ -230,7 +232,7 @@ def remove_added_packages(kept: Collection[str], check_mode: bool) -> list[PlanR
     record, present = added_packages.read_record(), dpkg.installed(run([*dpkg.QUERY]).output)
     names = added_packages.removable(record, present, kept)
     if names and (others := removed_with(names) - {*names}):
-        needed = [name for name in names if removed_with([name]) & others]
+        needed = dependencies(others)
         names = [name for name in names if name not in needed]
     held = [name for name in record.get("held") or [] if name in present and name not in names and present[name].held]
     changes: list[PlanRow] = [{"what": f"package {name}", "before": "installed", "after": None} for name in names]
@@ -250,6 +252,14 @@ def removed_with(names: Iterable[str]) -> set[str]:
     if answer.status:
         raise CommandError(f"{' '.join(PURGE)} --simulate: {answer.message}")
     return {*REMOVED.findall(answer.output)}
+
+
+def dependencies(names: Iterable[str]) -> set[str]:
+    """The installed packages that these need, and those that they need in turn. Raises CommandError."""
+    answer = run([*DEPENDS, "--", *sorted(names)], seconds=LIMIT)
+    if answer.status:
+        raise CommandError(f"{' '.join(DEPENDS)}: {answer.message}")
+    return {line.partition(":")[0] for line in answer.output.split("\n") if line and not line.startswith((" ", "<"))}
 
 
 def remove_paths(paths: Iterable[str], kind: str, remove: Callable[[str], None], check_mode: bool) -> list[PlanRow]:

@@ -237,15 +237,17 @@ def test_added_packages_go_unless_another_one_needs_them(monkeypatch: pytest.Mon
     """The package `mine` of the site needs libb."""
     record = {"added": ["liba", "libb", "mariadb-server"], "held": ["liba", "libb"]}
     listing = "".join(f"{name} installed hold {name} 1\n" for name in ("liba", "libb", "mariadb-server", "mine"))
-    removed = {"liba": ["liba"], "libb": ["libb", "mine"]}
+    simulated = "Purg liba [1]\nPurg libb [1]\nRemv mine [1]\n"
     done: list[list[str]] = []
 
     def run(command: list[str], **_options: Any) -> Answer:
         names = command[command.index("--") + 1 :] if "--" in command else command[2:]
         if command[0] == "dpkg-query":
             return Answer(0, listing, "")
+        if command[0] == "apt-cache":
+            return Answer(0, "mine\n  Depends: libb\nlibb\n  Depends: <virtual>\n<virtual>\n", "")
         if "--simulate" in command:
-            return Answer(0, "".join(f"Purg {gone} [1]\n" for name in names for gone in removed[name]), "")
+            return Answer(0, simulated, "")
         done.append([command[0], *names])
         return Answer(0, "", "")
 
