@@ -409,6 +409,7 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
         "/var/lib/gpucluster-slurm/firewall",
         "/var/lib/gpucluster-slurm/good/slurm.conf",
         "/var/lib/gpucluster-slurm/gpu-hours.json",
+        "/var/lib/gpucluster-slurm/packages.json",
         "/var/lib/gpucluster-slurm/hosts",
         "/var/lib/gpucluster-slurm/left",
         "/var/lib/gpucluster-slurm/people",

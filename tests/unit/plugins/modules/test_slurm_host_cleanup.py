@@ -114,7 +114,8 @@ def test_a_timer_is_a_unit_of_its_own() -> None:
 
 @pytest.fixture(autouse=True)
 def as_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files of the test belong to its user."""
+    """The files of the test belong to its user, and no job runs on this machine."""
+    monkeypatch.setattr(slurm_host_cleanup, "served_jobs", lambda _running: {})
     own = partial(File, owner=getpass.getuser())
     monkeypatch.setattr(slurm_host_cleanup, "File", own)
 
