@@ -29,6 +29,7 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
@@ -70,6 +71,7 @@ PURGE = [
 ]
 DEPENDS = ["apt-cache", "depends", "--installed", "--recurse", "--no-recommends", "--no-suggests", "--no-enhances"]
 DEPENDS += ["--no-conflicts", "--no-breaks", "--no-replaces"]
+REMOVE = "remove"
 REMOVED = re.compile(r"^(?:Purg|Remv) (\S+)", re.MULTILINE)
 """A package that apt would remove, in the output of its simulation."""
 
@@ -135,7 +137,7 @@ def clean(params: Params, check_mode: bool) -> list[PlanRow]:
     changes = stop_services(dict.fromkeys([*params["services"], *units]), check_mode)
     changes += remove_packages(params["packages"], check_mode)
     if params["added_packages"]:
-        changes += remove_added_packages(params["kept_packages"], check_mode)
+        changes += remove_added_packages(params["kept_packages"], params["unpurged_packages"], check_mode)
     changes += remove_paths(files, "present", unlink, check_mode)
     if params["restored"]:
         changes += restored(params["restored"]["kept"], params["restored"]["path"], check_mode)
@@ -145,7 +147,8 @@ def clean(params: Params, check_mode: bool) -> list[PlanRow]:
     empty, _left = sort_empty(params["empty_directories"], changes)
     changes += remove_paths(empty, "directory", os.rmdir, check_mode)
     if files and not check_mode:
-        remove_settings_directories(files)
+        if params["trees"]:
+            remove_empty_directories(files)
         systemctl("daemon-reload")
         for service in (name for name in params["reload"] if "active" in state(name)):
             systemctl("try-reload-or-restart", "--", unit_of(service))
@@ -158,11 +161,11 @@ def unlink(path: str) -> None:
         os.unlink(path)
 
 
-def remove_settings_directories(files: Iterable[str]) -> None:
-    """Remove the directories with settings of units in which nothing is left without these files."""
+def remove_empty_directories(files: Iterable[str]) -> None:
+    """Remove the directories in which nothing is left without these files, and that are of no package."""
     for directory in dict.fromkeys(map(os.path.dirname, files)):
-        if directory.startswith(UNITS):
-            with suppress(OSError):
+        if os.path.isdir(directory) and not os.listdir(directory):
+            if run(["dpkg-query", "--search", directory]).status:
                 os.rmdir(directory)
 
 
@@ -224,8 +227,12 @@ def remove_packages(names: Iterable[str], check_mode: bool) -> list[PlanRow]:
     return changes
 
 
-def remove_added_packages(kept: Collection[str], check_mode: bool) -> list[PlanRow]:
+def remove_added_packages(kept: Collection[str], unpurged: Collection[str], check_mode: bool) -> list[PlanRow]:
     """Purge all packages that came with this collection and no other one needs, and hold none any more.
+
+    Args:
+        kept: patterns of names of packages that stay.
+        unpurged: patterns of those that are removed, since a purge would remove their data as well.
 
     Raises CommandError, OSError.
     """
@@ -239,11 +246,19 @@ def remove_added_packages(kept: Collection[str], check_mode: bool) -> list[PlanR
     changes += [{"what": f"hold of package {name}", "before": "held", "after": None} for name in held]
     if check_mode:
         return changes
-    for command in ([*PURGE, "--", *names] if names else [], ["apt-mark", "unhold", *held] if held else []):
-        answer = run(command, seconds=LIMIT_OF_PACKAGE) if command else None
-        if answer and answer.status:
-            raise CommandError(f"{command[0]}: {answer.message}")
+    removed = [name for name in names if any(fnmatchcase(name, pattern) for pattern in unpurged)]
+    purged = [name for name in names if name not in removed]
+    change_packages([REMOVE if word == "purge" else word for word in PURGE], removed)
+    change_packages(PURGE, purged)
+    change_packages(["apt-mark", "unhold"], held)
     return changes
+
+
+def change_packages(command: Iterable[str], names: Iterable[str]) -> None:
+    """Run a command with names of packages, if there are any. Raises CommandError."""
+    wanted = [*command, "--", *names]
+    if wanted[-1] != "--" and (answer := run(wanted, seconds=LIMIT_OF_PACKAGE)).status:
+        raise CommandError(f"{' '.join(wanted)}: {answer.message}")
 
 
 def removed_with(names: Iterable[str]) -> set[str]:
@@ -319,6 +334,10 @@ ARGUMENTS = {
         "another package needs stays."
     ),
     "kept_packages": several("Patterns of names of packages that O(added_packages) leaves, as of a shell."),
+    "unpurged_packages": several(
+        "Patterns of names of packages that O(added_packages) removes and does not purge, as of a shell, since a purge "
+        "would remove their data."
+    ),
     "secrets": several("Files that are removed, whatever they contain.", "path", no_log=False),
     "files": several(
         "Patterns of files, as of a shell. Files without the text C(Managed by gpucluster.slurm) stay.", "path"

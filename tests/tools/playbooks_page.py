@@ -4,8 +4,8 @@
 """Write the tables of playbooks, stages and plays in two pages.    usage: tests/tools/playbooks_page.py [--check]
 
 A row of docs/admin/operations.md has the first paragraph of the comment at the beginning of a file; what follows an
-empty line of this comment is for developers. `(docs/admin/PAGE.md)` becomes the link of the row, as `(docs/recipes/PAGE.md)` does. Stages have the order
-and the tags of site.yml. A row of docs/design/decisions.md has the plays that stop a run for the same reason, which the
+empty line of this comment is for developers. `(docs/admin/PAGE.md)` or `(docs/recipes/PAGE.md)` becomes the link of the
+row. Stages have the order and the tags of site.yml. A row of docs/design/decisions.md has the plays that stop a run for the same reason, which the
 comment after `any_errors_fatal: true` says. With --check nothing is written, and the exit status is 1 if a table is not
 current.
 """

@@ -19,10 +19,10 @@ PACKAGES = "dpkg-query --show --showformat='${Package} ${db:Status-Abbrev}\\n'"
 FILES = """
 find /etc /usr /opt /root /srv /lib/systemd /var/lib /var/spool /var/log /home -xdev \\
   \\( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd -o -path /var/log/apt \\
-     -o -path /var/log/journal -o -path /usr/share/man -o -name __pycache__ \\) -prune \\
+     -o -path /var/log/journal -o -path /var/lib/ucf -o -name dpkg.log -o -name alternatives.log -o -path /usr/share/man -o -name __pycache__ \\) -prune \\
   -o -printf '%y %m %p %l\\n' | sort
 """
-"""All files and directories, without those of dpkg, apt and systemd, compiled, or logged."""
+"""All files and directories, without those of dpkg, ucf, apt and systemd, compiled, or logged."""
 
 CONTENTS = """
 find /etc -xdev -type f -not -name '*-' -print0 | sort -z | xargs -0 sha256sum
@@ -131,6 +131,7 @@ def test_one_node_leaves_and_returns(lab: Lab, before: dict[str, dict[str, set[s
 def test_data_stays_unless_it_is_named(lab: Lab, before: dict[str, dict[str, set[str]]]) -> None:
     """The next cluster goes on with jobs and records of before, and a second reset has nothing to do."""
     lab.command(LOGIN, "timeout 60 srun --job-name=remembered true")
+    waiting = lab.command(LOGIN, "timeout 60 sbatch --parsable --begin=now+7days --output=/dev/null --wrap=true")
     run = reset(lab, "all")
     assert (run.rc, run.failed) == (0, {}), run.failed
     assert lab.command(CONTROLLER, "ls /srv/backup")
@@ -140,6 +141,7 @@ def test_data_stays_unless_it_is_named(lab: Lab, before: dict[str, dict[str, set
         assert differences(before[host], state(lab, host), kept + accounts) == []
     assert lab.command(CONTROLLER, "systemctl is-active mariadb") == "active"
     site(lab)
+    assert lab.command(LOGIN, f"squeue -h -j {waiting} -o %T") == "PENDING"
     assert "remembered" in lab.command(LOGIN, "sacct -n -X -a -S now-1day -o JobName%20")
 
 
@@ -147,7 +149,7 @@ def test_the_cluster_ends(lab: Lab, before: dict[str, dict[str, set[str]]]) -> N
     run = reset(lab, "all", "-e", "reset_also=data,database,people,homes")
     assert (run.rc, run.failed) == (0, {}), run.failed
     for host in HOSTS:
-        assert differences(before[host], state(lab, host), ("/srv/backup", "/var/lib/mysql")) == []
+        assert differences(before[host], state(lab, host), ("/srv/backup", "/var/lib/mysql", "/etc/mysql")) == []
     again = lab.playbook("site", "--skip-tags=validate")
     assert (again.rc, again.failed) == (0, {}), again.failed
     assert lab.command(LOGIN, "timeout 120 srun --nodes=2 hostname | sort") == f"{NODE}\n{OTHER}"

@@ -42,6 +42,7 @@ class CleanupOptions:
     restored: dict[str, str] = field(default_factory=dict)
     added_packages: bool = False
     kept_packages: list[str] = field(default_factory=list)
+    unpurged_packages: list[str] = field(default_factory=list)
     trees: list[str] = field(default_factory=list)
     spared: list[str] = field(default_factory=list)
     reload: list[str] = field(default_factory=list)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ...client import drains
@@ -41,6 +42,9 @@ STATE_PARAMETERS = ("StateSaveLocation", "SlurmdSpoolDir")
 MARIADB = ("mariadb-*", "galera-*", "libmariadb*")
 """The packages that stay while they have data."""
 
+WITH_DATA = ("slurmctld", "slurm-smd-slurmctld", "prometheus", "prometheus-alertmanager")
+"""The packages whose purge removes data (`postrm` of the packages of Debian)."""
+
 OF_MARIADB = ("information_schema", "mysql", "performance_schema", "sys")
 RELOADED = ("nginx", "nfs-server", "prometheus-node-exporter")
 """Services that a site may have for itself as well, and that have read files of this collection."""
@@ -67,14 +71,14 @@ def _cluster(host: RunHost) -> list[str]:
 
 def hosts(host: RunHost) -> list[str]:
     """The hosts that are reset, in the order of the inventory. Raises ValueError for a bad hostlist."""
-    given = str(host["reset_hosts"])
+    given = str(host.option(ROLE, "reset_hosts"))
     names = {*_cluster(host)} if given == "all" else {*expand(given)}
     return [name for name in _cluster(host) if name in names]
 
 
 def also(host: RunHost) -> list[str]:
     """What is removed as well."""
-    return [name for text in str(host["reset_also"]).split(",") if (name := text.strip())]
+    return [name for text in str(host.option(ROLE, "reset_also")).split(",") if (name := text.strip())]
 
 
 def errors(host: RunHost) -> list[str]:
@@ -83,7 +87,7 @@ def errors(host: RunHost) -> list[str]:
 
 
 def _host_errors(host: RunHost) -> Iterator[str]:
-    given, known = str(host["reset_hosts"]), _cluster(host)
+    given, known = str(host.option(ROLE, "reset_hosts")), _cluster(host)
     allowed = f"all, or hosts of the cluster: {short(fold(known))}"
     try:
         names = known if given == "all" else expand(given)
@@ -167,8 +171,9 @@ def cleanup(host: RunHost) -> CleanupOptions:
     directories = [*DIRECTORIES, *([] if adopted else [CONF_DIR, KEPT_DIR])]
     return CleanupOptions(
         services=daemons,
-        packages=exporters.all_packages(),
+        packages=[name for name in exporters.all_packages() if DATA in named or not _has_data(name)],
         added_packages=True,
+        unpurged_packages=[] if DATA in named else [*WITH_DATA],
         kept_packages=[] if DATABASE in named and not _other_databases(host) else [*MARIADB],
         secrets=[name for name in remove_nodes.SECRETS if not (adopted and name.startswith("/etc/munge/"))],
         files=["/usr/local/bin/*", "/usr/local/sbin/slurm-*"],
@@ -178,6 +183,10 @@ def cleanup(host: RunHost) -> CleanupOptions:
         directories=[*directories, *(_data(host) if DATA in named and not adopted else []), *_homes(host)],
         parts=[{"path": "/etc/hosts", "marker": hosts_marker(host)}],
     )
+
+
+def _has_data(package: str) -> bool:
+    return any(fnmatchcase(package, pattern) for pattern in WITH_DATA)
 
 
 def _data(host: RunHost) -> list[str]:

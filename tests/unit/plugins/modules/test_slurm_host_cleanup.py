@@ -27,6 +27,7 @@ STATES = {
 WITHOUT_RESET: dict[str, Any] = {
     "added_packages": False,
     "kept_packages": [],
+    "unpurged_packages": [],
     "trees": [],
     "spared": [],
     "reload": [],
@@ -39,6 +40,8 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     done: list[list[str]] = []
 
     def run(command: list[str], **_options: Any) -> Answer:
+        if command[0] == "dpkg-query":
+            return Answer(0 if command[-1].endswith("/apt/keyrings") else 1, "", "")
         if command[1] == "show":
             return Answer(0, STATES[command[-1].removesuffix(".service")], "")
         done.append(command[1:])
@@ -211,7 +214,8 @@ def test_files_are_found_by_their_mark_or_name(
 ) -> None:
     (tmp_path / "etc/apt/keyrings").mkdir(parents=True)
     (tmp_path / "etc/apt/keyrings/gpucluster-x.asc").write_text("a key\n")
-    (tmp_path / "etc/own.conf").write_text(MARK)
+    (tmp_path / "etc/own.d").mkdir()
+    (tmp_path / "etc/own.d/own.conf").write_text(MARK)
     (tmp_path / "etc/other.conf").write_text("of somebody else\n")
     (tmp_path / "etc/scratch.mount").write_text(MARK)
     (tmp_path / "etc/slurm").mkdir()
@@ -222,6 +226,8 @@ def test_files_are_found_by_their_mark_or_name(
     options = {**host, "trees": [str(tmp_path / "etc")], "spared": [str(tmp_path / "etc/slurm")]}
     slurm_host_cleanup.clean(options, False)
     left = {path.name for path in (tmp_path / "etc").rglob("*") if not path.is_dir()}
+    assert (tmp_path / "etc/apt/keyrings").is_dir()  # a package has it
+    assert not (tmp_path / "etc/own.d").exists()
     assert left == {"other.conf", "scratch.mount", "slurm.conf", "gone"}
 
 
@@ -236,8 +242,10 @@ def test_a_host_with_a_job_is_refused(
 
 def test_added_packages_go_unless_another_one_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package `mine` of the site needs libb."""
-    record = {"added": ["liba", "libb", "mariadb-server"], "held": ["liba", "libb"]}
-    listing = "".join(f"{name} installed hold {name} 1\n" for name in ("liba", "libb", "mariadb-server", "mine"))
+    record = {"added": ["liba", "libb", "mariadb-server", "slurmctld"], "held": ["liba", "libb"]}
+    listing = "".join(
+        f"{name} installed hold {name} 1\n" for name in ("liba", "libb", "mariadb-server", "mine", "slurmctld")
+    )
     simulated = "Purg liba [1]\nPurg libb [1]\nRemv mine [1]\n"
     done: list[list[str]] = []
 
@@ -249,13 +257,13 @@ def test_added_packages_go_unless_another_one_needs_them(monkeypatch: pytest.Mon
             return Answer(0, "mine\n  Depends: libb\nlibb\n  Depends: <virtual>\n<virtual>\n", "")
         if "--simulate" in command:
             return Answer(0, simulated, "")
-        done.append([command[0], *names])
+        done.append([command[1] if command[0] == "apt-mark" else command[5], *names])
         return Answer(0, "", "")
 
     monkeypatch.setattr(slurm_host_cleanup, "run", run)
     monkeypatch.setattr(slurm_host_cleanup.added_packages, "read_record", lambda: record)
-    wanted = ["package liba", "hold of package libb"]
-    assert [row["what"] for row in slurm_host_cleanup.remove_added_packages(["mariadb-*"], True)] == wanted
+    wanted = ["package liba", "package slurmctld", "hold of package libb"]
+    assert [row["what"] for row in slurm_host_cleanup.remove_added_packages(["mariadb-*"], ["slurmc*"], True)] == wanted
     assert not done
-    slurm_host_cleanup.remove_added_packages(["mariadb-*"], False)
-    assert done == [["env", "liba"], ["apt-mark", "libb"]]
+    slurm_host_cleanup.remove_added_packages(["mariadb-*"], ["slurmc*"], False)
+    assert done == [["remove", "slurmctld"], ["purge", "liba"], ["unhold", "libb"]]
