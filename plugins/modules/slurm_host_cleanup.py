@@ -164,9 +164,9 @@ def unlink(path: str) -> None:
 def remove_empty_directories(files: Iterable[str]) -> None:
     """Remove the directories in which nothing is left without these files, and that are of no package."""
     for directory in dict.fromkeys(map(os.path.dirname, files)):
-        if os.path.isdir(directory) and not os.listdir(directory):
-            if run(["dpkg-query", "--search", directory]).status:
-                os.rmdir(directory)
+        is_empty = os.path.isdir(directory) and not os.listdir(directory)
+        if is_empty and run(["dpkg-query", "--search", directory]).status:
+            os.rmdir(directory)
 
 
 def sort_empty(directories: Iterable[str], changes: Iterable[PlanRow]) -> tuple[list[str], dict[str, list[str]]]:

@@ -5,9 +5,9 @@
 
 A row of docs/admin/operations.md has the first paragraph of the comment at the beginning of a file; what follows an
 empty line of this comment is for developers. `(docs/admin/PAGE.md)` or `(docs/recipes/PAGE.md)` becomes the link of the
-row. Stages have the order and the tags of site.yml. A row of docs/design/decisions.md has the plays that stop a run for
-the same reason, which the comment after `any_errors_fatal: true` says. With --check nothing is written, and the exit status is 1 if a table is not
-current.
+row. Stages have the order and the tags of site.yml. A row of docs/design/decisions.md has the plays that stop a run
+for the same reason, which the comment after `any_errors_fatal: true` says. With --check nothing is written, and the
+exit status is 1 if a table is not current.
 """
 
 from __future__ import annotations

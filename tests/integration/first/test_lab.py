@@ -27,7 +27,7 @@ def documented(page: str, *texts: str) -> None:
 
 def typed(lab: Lab, script: str) -> str:
     """Run commands of the reader in the directory of the cluster file; the output."""
-    output = ssh(lab, f"set -eu\n. ~/ansible/bin/activate\ncd ~/my\n{script}")
+    output: str = ssh(lab, f"set -eu\n. ~/ansible/bin/activate\ncd ~/my\n{script}")
     assert "[ERROR]" not in output
     return output
 

@@ -19,7 +19,8 @@ PACKAGES = "dpkg-query --show --showformat='${Package} ${db:Status-Abbrev}\\n'"
 FILES = """
 find /etc /usr /opt /root /srv /lib/systemd /var/lib /var/spool /var/log /home -xdev \\
   \\( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd -o -path /var/log/apt \\
-     -o -path /var/log/journal -o -path /var/lib/ucf -o -name dpkg.log -o -name alternatives.log -o -path /usr/share/man -o -name __pycache__ \\) -prune \\
+     -o -path /var/log/journal -o -path /var/lib/ucf \\
+     -o -name dpkg.log -o -name alternatives.log -o -path /usr/share/man -o -name __pycache__ \\) -prune \\
   -o -printf '%y %m %p %l\\n' | sort
 """
 """All files and directories, without those of dpkg, ucf, apt and systemd, compiled, or logged."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import Answer, CommandError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.files import File
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.packages import added_packages
 from ansible_collections.gpucluster.slurm.plugins.modules import slurm_host_cleanup
 
 MARK = "# Managed by gpucluster.slurm: changes here are overwritten.\n"
@@ -261,7 +262,7 @@ def test_added_packages_go_unless_another_one_needs_them(monkeypatch: pytest.Mon
         return Answer(0, "", "")
 
     monkeypatch.setattr(slurm_host_cleanup, "run", run)
-    monkeypatch.setattr(slurm_host_cleanup.added_packages, "read_record", lambda: record)
+    monkeypatch.setattr(added_packages, "read_record", lambda: record)
     wanted = ["package liba", "package slurmctld", "hold of package libb"]
     assert [row["what"] for row in slurm_host_cleanup.remove_added_packages(["mariadb-*"], ["slurmc*"], True)] == wanted
     assert not done

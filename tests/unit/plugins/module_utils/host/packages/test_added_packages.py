@@ -48,7 +48,7 @@ def test_what_a_person_has_damaged_counts_as_no_record(record: Path) -> None:
 
 
 def test_some_packages_are_kept() -> None:
-    found = {"added": ["galera-4", "mariadb-server", "munge", "slurmd"]}
+    found: added_packages.PackageRecord = {"added": ["galera-4", "mariadb-server", "munge", "slurmd"]}
     assert added_packages.removable(found, ["galera-4", "mariadb-server", "slurmd"], ["mariadb-*"]) == [
         "galera-4",
         "slurmd",
