@@ -131,8 +131,8 @@ def clean(params: Params, check_mode: bool) -> list[PlanRow]:
         refuse_jobs()
     files = [path for path in params["secrets"] if os.path.lexists(path)]
     files += [path for pattern in params["files"] for path in sorted(glob.glob(pattern)) if managed(path)]
-    files += own_files(params["trees"], params["spared"])
-    files = list(dict.fromkeys(files))
+    own = list(own_files(params["trees"], params["spared"]))
+    files = list(dict.fromkeys([*files, *own]))
     units = [os.path.basename(path) for path in files if UNIT.fullmatch(path.removeprefix(UNITS))]
     changes = stop_services(dict.fromkeys([*params["services"], *units]), check_mode)
     changes += remove_packages(params["packages"], check_mode)
@@ -147,8 +147,7 @@ def clean(params: Params, check_mode: bool) -> list[PlanRow]:
     empty, _left = sort_empty(params["empty_directories"], changes)
     changes += remove_paths(empty, "directory", os.rmdir, check_mode)
     if files and not check_mode:
-        if params["trees"]:
-            remove_empty_directories(files)
+        remove_empty_directories(own)
         systemctl("daemon-reload")
         for service in (name for name in params["reload"] if "active" in state(name)):
             systemctl("try-reload-or-restart", "--", unit_of(service))

@@ -23,7 +23,7 @@ from ..known.host_paths import CONF_DIR, JOB_DIR, KEPT_DIR, LIB_DIR, LOG_DIR, PY
 from ..known.run_host import RunHost
 from ..known.whole_cluster import backup_hosts
 from ..run.preparation import hosts_marker
-from ..servers import exporters
+from ..servers import backup, exporters
 from . import remove_nodes
 
 ROLE = "reset"
@@ -159,6 +159,22 @@ def drain_command(host: RunHost) -> list[str]:
 def stops_slurmctld(host: RunHost) -> bool:
     """Whether slurmctld ends before the other daemons."""
     return host.name in host["slurm_controllers"] and not was_adopted(host)
+
+
+def _removed(host: RunHost) -> set[str]:
+    """What the plan removes and stops on the host."""
+    return {str(change["what"]) for change in registered.RESET_CLEANUP.seen(host).get("plan", [])}
+
+
+def makes_backup(host: RunHost) -> bool:
+    """Whether the host has the program for it; one that a killed run has cleaned already has none."""
+    return backup.PROGRAM in _removed(host)
+
+
+def lacks_backup(host: RunHost) -> bool:
+    """Whether the host has state or records, and cannot make the last backup."""
+    serves = {"slurmctld.service", "slurmdbd.service"} & _removed(host)
+    return host.within("slurm_reset_backup") and bool(serves) and not makes_backup(host)
 
 
 # -- what is removed --------------------------------------------------------------------------------------------------

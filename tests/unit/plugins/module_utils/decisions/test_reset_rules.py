@@ -91,3 +91,17 @@ def test_nodes_of_a_cluster_that_goes_on_are_drained() -> None:
     command = reset.drain_command(hosts(reset_hosts="n[1-2]")["head"])
     assert command[:4] == ["scontrol", "update", "NodeName=n[1-2]", "State=DRAIN"]
     assert reset.drain_command(hosts()["head"]) == []
+
+
+@pytest.mark.parametrize(
+    ("removed", "makes", "lacks"),
+    [
+        (["slurmctld.service", "/usr/local/sbin/slurm-backup"], True, False),
+        (["slurmctld.service"], False, True),  # site has not run since the key is there
+        (["/etc/slurm"], False, False),  # a killed run has cleaned the host
+    ],
+)
+def test_a_host_with_state_makes_a_last_backup(removed: list[str], makes: bool, lacks: bool) -> None:
+    host = hosts()["head"]
+    host.set(group_names=["slurm_reset_backup"], __reset_cleanup={"plan": [{"what": what} for what in removed]})
+    assert (reset.makes_backup(host), reset.lacks_backup(host)) == (makes, lacks)
