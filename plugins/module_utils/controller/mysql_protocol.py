@@ -153,21 +153,21 @@ class Connection:
                 raise DatabaseError("the server does not offer TLS, which database_server.ca asks for")
             self._write(head)
             self._encrypt(login)
-        plugin = plugin if plugin in PROOFS else NATIVE
+        plugin = plugin if plugin in PROOFS and login.ca else NATIVE
         proof = self._proof(plugin, login, salt)
         self._write(head + login.user.encode() + b"\0" + bytes([len(proof)]) + proof + plugin.encode() + b"\0")
         while (answer := self._read())[0] != OK:
             if answer[0] == LAST:
                 name, salt = _until_nul(answer[1:])
                 self._write(self._proof(name.decode(), login, salt[:20]))
-            elif answer == FULL and login.ca:
-                self._write(login.password.encode() + b"\0")
             elif answer == FULL:
-                raise DatabaseError(f"user {login.user} logs in with {SHA2}, which needs TLS: set database_server.ca")
+                self._write(login.password.encode() + b"\0")
 
     def _proof(self, plugin: str, login: DatabaseLogin, salt: bytes) -> bytes:
         if plugin not in PROOFS:
             raise DatabaseError(f"user {login.user} logs in with {plugin}, allowed: {' or '.join(PROOFS)}")
+        if plugin == SHA2 and not login.ca:
+            raise DatabaseError(f"user {login.user} logs in with {SHA2}, which needs TLS: set database_server.ca")
         return PROOFS[plugin](login.password.encode(), salt)
 
     def _encrypt(self, login: DatabaseLogin) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -107,9 +108,21 @@ def test_a_database_that_slurmdbd_can_use(plugin: str) -> None:
     proofs = list[bytes]()
     with server([greeting(plugin)], slurms(ALL, [OK], proofs)) as login:
         assert inspect(login, "slurm_acct_db") == ["10752", "a", "b"]
-    used = plugin if plugin in mysql_protocol.PROOFS else mysql_protocol.NATIVE
-    proof = mysql_protocol.PROOFS[used](b"pass word", SALT)
-    assert proofs[0].endswith(b"slurm\0" + bytes([len(proof)]) + proof + used.encode() + b"\0")
+    proof = mysql_protocol.PROOFS[mysql_protocol.NATIVE](b"pass word", SALT)
+    assert proofs[0].endswith(b"slurm\0" + bytes([len(proof)]) + proof + mysql_protocol.NATIVE.encode() + b"\0")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "digest", "order"), [(mysql_protocol.NATIVE, "sha1", 1), (mysql_protocol.SHA2, "sha256", -1)]
+)
+def test_the_server_finds_the_hash_that_it_keeps(plugin: str, digest: str, order: int) -> None:
+    def hashed(data: bytes) -> bytes:
+        return hashlib.new(digest, data).digest()
+
+    kept = hashed(hashed(b"pass word"))
+    mask = hashed(b"".join((SALT, kept)[::order]))
+    once = bytes(a ^ b for a, b in zip(mysql_protocol.PROOFS[plugin](b"pass word", SALT), mask))
+    assert hashed(once) == kept
 
 
 def test_a_server_that_refuses_the_user_gets_the_statements() -> None:
@@ -137,8 +150,9 @@ def test_a_database_that_is_not_there() -> None:
 def test_other_ways_to_log_in_are_named() -> None:
     switch = b"\xfeclient_ed25519\0" + SALT
     assert "user slurm logs in with client_ed25519, allowed: " in error_of([greeting()], slurms(ALL, [switch]))
-    full = error_of([greeting(mysql_protocol.SHA2)], slurms(ALL, [mysql_protocol.FULL]))
-    assert "caching_sha2_password, which needs TLS: set database_server.ca" in full
+    switch = b"\xfecaching_sha2_password\0" + SALT
+    sha2 = error_of([greeting(mysql_protocol.SHA2)], slurms(ALL, [switch]))
+    assert "caching_sha2_password, which needs TLS: set database_server.ca" in sha2
 
 
 @pytest.mark.parametrize("first", [b"SSH-2.0-OpenSSH", b"\x05\0\0\0\x09abcd", b"\x05\0\0\0\x0aabcd"])
