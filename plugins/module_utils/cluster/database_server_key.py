@@ -9,12 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypedDict
 
-from ..configuration.parameter_values import LIMITS
+from ..configuration.parameter_values import LIMITS, LOCAL
 from ..language.formatting import shown
 from .schema import Checker, file_name, kind_of, text, up_to
-
-LOCAL = ("localhost", "127.0.0.1", "::1")
-"""How slurmdbd names its own host."""
 
 DERIVED = {
     "StorageHost": "host",

@@ -271,8 +271,7 @@ def model_errors(
 
     variables: those in `schema.VARIABLES`, by name; one that is missing or empty is a key that the file does not have.
     Also slurmdbd_conf, mariadb_settings and the ports of servers, which are checked with those of the cluster file,
-    registry_dir,
-    slurm_user_id, and those of `privileges.NEEDING`.
+    registry_dir, slurm_user_id, and those of `privileges.NEEDING`.
     hosts: all hosts of the inventory, which may have addresses. warnings: takes those of `Checker.warnings`.
     """
     problems: list[str] = []

@@ -19,6 +19,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..client.commands import CommandError, output, run
 from ..client.scontrol import CLEARED, serving
 from ..configuration.conf_file import Configuration, ConfigurationChange, read, value_text
+from ..configuration.parameter_values import LOCAL
 from ..configuration.ports import SLURMCTLD, SLURMDBD
 from ..configuration.release_order import HEAD, JOB_STATE, PACKAGE_SOURCE, protocol_of_state, reads, release_of_protocol
 from ..configuration.upgrade import database_release, parts, tables_release
@@ -32,7 +33,7 @@ from . import succession
 from .change_plan import TRAITS, JobPlacement, Step, parts_daemons, removed_nodes
 from .configured_cluster import Host
 from .controller_host import account, this_host
-from .conversion import COLUMNS, LOCAL
+from .conversion import COLUMNS
 from .drift import differences, in_force
 from .sockets import address_of, connection_error, is_served, listener
 from .state_save_location import StateDirectoryError

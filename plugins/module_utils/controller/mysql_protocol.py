@@ -160,8 +160,10 @@ class Connection:
             if answer[0] == LAST:
                 name, salt = _until_nul(answer[1:])
                 self._write(self._proof(name.decode(), login, salt[:20]))
-            elif answer == FULL:
+            elif answer == FULL and login.ca:
                 self._write(login.password.encode() + b"\0")
+            elif answer == FULL:  # who does not have the password would get it
+                raise DatabaseError(NO_SERVER)
 
     def _proof(self, plugin: str, login: DatabaseLogin, salt: bytes) -> bytes:
         if plugin not in PROOFS:

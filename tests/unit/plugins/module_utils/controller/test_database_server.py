@@ -147,6 +147,13 @@ def test_a_database_that_is_not_there() -> None:
     assert "  CREATE DATABASE IF NOT EXISTS `slurm_acct_db`;" in message
 
 
+def test_who_asks_for_the_password_itself_without_tls_does_not_get_it() -> None:
+    sent = list[bytes]()
+    error_of([greeting()], slurms(ALL, [mysql_protocol.FULL], sent))
+    assert sent
+    assert not any(b"pass word" in packet for packet in sent)
+
+
 def test_other_ways_to_log_in_are_named() -> None:
     switch = b"\xfeclient_ed25519\0" + SALT
     assert "user slurm logs in with client_ed25519, allowed: " in error_of([greeting()], slurms(ALL, [switch]))
