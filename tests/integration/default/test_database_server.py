@@ -64,7 +64,7 @@ def refusal(other: Lab) -> str:
     ((host, (message,)),) = run.failed.items()
     assert host == "head"
     assert f"database server {SERVER}, port 3306, user slurm_site: " in message
-    return message
+    return str(message)
 
 
 def test_a_refusal_has_the_statements_that_make_the_user(other: Lab) -> None:
