@@ -36,9 +36,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.client.commands import run
 from ..module_utils.configuration.conf_file import Configuration, read
+from ..module_utils.configuration.parameter_values import LOCAL
 from ..module_utils.configuration.release_order import PACKAGE_SOURCE
 from ..module_utils.configuration.upgrade import parts, tables_release
-from ..module_utils.controller.conversion import LOCAL, ConversionError, Database, convert, end_conversion
+from ..module_utils.controller.conversion import ConversionError, Database, convert, end_conversion
 from ..module_utils.controller.daemons import ConfigError, Slurmdbd, check_database
 from ..module_utils.controller.release_overlay import OverlayError
 from ..module_utils.host.files import File, FileError, write

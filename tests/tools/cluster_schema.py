@@ -32,6 +32,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     access_key,
     address_checks,
     backup_key,
+    database_server_key,
     firewall_plans,
     job_scripts,
     keys,
@@ -278,6 +279,8 @@ TYPES: dict[Callable[..., Any], Schema] = {
     access_key.group_names: list_of(TEXT),
     backup_key.target: TEXT,
     backup_key.times: TEXT,
+    database_server_key.server: matching(database_server_key.SERVER),
+    database_server_key.identifier: matching(database_server_key.IDENTIFIER),
     mail_key.relay: TEXT,
     mail_key.sender: {"type": "string", "pattern": "^[^@]+@[^@]+$"},
     mail_key.domain: TEXT,
@@ -472,6 +475,7 @@ def document() -> Schema:
         },
         "access": kind_of(access_key.ACCESS, "access", {"login_limits": kind_of(access_key.LOGIN_LIMITS)}),
         "backup": kind_of(backup_key.BACKUP, "backup", {"keep": kind_of(backup_key.KEEP, "backup")}),
+        "database_server": kind_of(database_server_key.DATABASE_SERVER, "database_server"),
         "mail": kind_of(mail_key.MAIL, "mail"),
         "monitoring": {"anyOf": [matching(schema.NAME), kind_of(monitoring_key.MONITORING, "monitoring")]},
         "report": {
@@ -498,7 +502,7 @@ def document() -> Schema:
         "groups": {"anyOf": [MAPPING, list_of(kind_of(people_key.GROUP))]},
     }
     # An empty mapping of these is the same as none.
-    for key in ("access", "backup", "mail", "firewall"):
+    for key in ("access", "backup", "database_server", "mail", "firewall"):
         nested[key] = {"anyOf": [{"type": "object", "maxProperties": 0}, nested[key]]}
     missing = constructed()
     keys = {}

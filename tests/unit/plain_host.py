@@ -42,6 +42,9 @@ CLUSTER: dict[str, Any] = {
     "slurm_take_over": False,
     "slurm_image": "",
 }
+DATABASE_SERVER = {"host": "db.x.org", "port": 3307, "user": "slurm", "name": "acct"}
+"""The variable slurm_database_server of a site with a server of its own."""
+
 GROUPS = {
     "all": ["head", "login", "n1", "n2"],
     "slurm_cluster": ["head", "login", "n1", "n2"],

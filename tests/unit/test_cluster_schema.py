@@ -16,6 +16,7 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     access_key,
     backup_key,
+    database_server_key,
     firewall_plans,
     job_scripts,
     mail_key,
@@ -178,6 +179,7 @@ KINDS: dict[str, schema.Kind[Any]] = {
     "login limits": access_key.LOGIN_LIMITS,
     "backup": backup_key.BACKUP,
     "keep": backup_key.KEEP,
+    "database server": database_server_key.DATABASE_SERVER,
     "mail": mail_key.MAIL,
     "script": job_scripts.SCRIPT,
     "firewall": firewall_plans.FIREWALL,

@@ -387,6 +387,7 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
     own = re.compile(r'"(/(?:etc|run|var/lib|var/cache)/(?:gpucluster-slurm|ssh/people)[a-zA-Z/._-]*)"')
     used = {path for source in sources for path in own.findall(source.read_text())}
     files = {  # these are no directories
+        "/etc/gpucluster-slurm/database-ca.pem",
         "/etc/gpucluster-slurm/firewall.nft",
         "/etc/gpucluster-slurm/first-boot.conf",
         "/etc/gpucluster-slurm/first-boot.json",

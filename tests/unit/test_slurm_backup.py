@@ -465,3 +465,15 @@ def test_a_key_that_another_cluster_may_have_is_left(tmp_path: Path, monkeypatch
     host.file.write_text("new")
     assert host.do("remove-keys") == {"removed": [], "left": ["k1"], "clusters": ["other"]}
     assert "k1" in host.repository.keys
+
+
+def test_a_database_server_of_others_is_asked_with_a_file_of_options_and_not_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup_host, "CLIENT", tmp_path / "database.cnf")
+    assert saved_database.client("mariadb") == ["mariadb"]
+    (tmp_path / "database.cnf").write_text("[client]\n")
+    assert saved_database.client("mariadb-dump") == ["mariadb-dump", f"--defaults-extra-file={tmp_path}/database.cnf"]
+    with pytest.raises(backup_host.BackupError, match="others run the database server, and restore its databases"):
+        restore_parts.restore_database({"host": "head", "database": "acct"})
+    restore_parts.return_records({"cluster": "x", "database": "acct"})  # without a query

@@ -12,6 +12,7 @@ from typing import Any
 from . import (
     access_key,
     backup_key,
+    database_server_key,
     firewall_plans,
     job_scripts,
     mail_key,
@@ -39,9 +40,12 @@ class OtherKeys:
     """The texts of files that are scripts, or why one cannot be read."""
     has_accounting: bool
     """Whether the cluster has a slurmdbd."""
+    database: str
+    """The host of slurmdbd, if it is one of the cluster."""
 
 
 RULES: Mapping[str, Callable[[Checker, Any, OtherKeys], object]] = {
+    "database_server": lambda checker, found, others: database_server_key.check(checker, found, others.database),
     "packages": lambda checker, found, _others: package_source.check(checker, found),
     "cgroup_conf": lambda checker, found, _others: check_settings(checker, schema.CGROUP_CONF, "cgroup_conf", found),
     "slurm_files": lambda checker, found, others: check_files(checker, found, others.slurm_conf),

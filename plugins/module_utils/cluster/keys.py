@@ -179,6 +179,30 @@ KEYS = (
         removal="move the database first: restore a backup on another host (docs/admin/recovery.md)",
     ),
     ClusterKey(
+        "database_server",
+        "mapping",
+        """
+        A server of MariaDB or MySQL that others run, for slurmdbd on the host O(database), with these keys.
+        Without it, the collection installs MariaDB there.
+
+        C(host), the name or the address of the server.
+
+        C(port), its port; the default is 3306.
+
+        C(user), the user with all rights on the database; the default is V(slurm). The password is in the file
+        C(slurmdbd_storage_pass) of C(slurm_secrets_dir), which may be encrypted with ansible-vault.
+
+        C(name), the name of the database; the default is V(slurm_acct_db).
+
+        C(ca), a file next to this file with the certificate that has signed that of the server. With it, the
+        connection has TLS.
+        """,
+        meaning="a [database server that others run](accounting.md#a-database-server-of-others)",
+        default={},
+        version_added="0.2.0",
+        variable=KeyVariable("slurm_database_server"),
+    ),
+    ClusterKey(
         "login",
         "hostlist",
         "A hostlist of the login nodes, which have the client commands.",

@@ -17,7 +17,7 @@ from typing import Any
 from ..formats.directory_purposes import OF_SLURMDBD, directory_error
 from ..language.formatting import AS_BOOLEAN, KEY, OR_TEXT, READ_AS, limited, short, shown
 from ..language.hostlist import expand, fold
-from . import access_key, firewall_plans, keys, people_key, privileges, schema, storage_checks
+from . import access_key, database_server_key, firewall_plans, keys, people_key, privileges, schema, storage_checks
 from .account_groups import check_groups
 from .address_checks import KnownHosts, check_addresses, check_further
 from .keys import KEYS, SERVERS
@@ -274,8 +274,8 @@ def model_errors(
     """The problems that the rules of the cluster file find in the shared variables, as `VARIABLE: found, allowed`.
 
     variables: those in `schema.VARIABLES`, by name; one that is missing or empty is a key that the file does not have.
-    Also slurmdbd_conf and the ports of servers, which are checked with those of the cluster file, registry_dir,
-    slurm_user_id, and those of `privileges.NEEDING`.
+    Also slurmdbd_conf, mariadb_settings and the ports of servers, which are checked with those of the cluster file,
+    registry_dir, slurm_user_id, and those of `privileges.NEEDING`.
     hosts: all hosts of the inventory, which may have addresses. warnings: takes those of `Checker.warnings`.
     """
     problems: list[str] = []
@@ -311,6 +311,9 @@ def model_errors(
     slurmdbd_conf = plain(slurmdbd_conf) if isinstance(slurmdbd_conf, Mapping) else {}
     _check_directories(checker, variables.get("slurm_secrets_dir"), slurmdbd_conf)
     _check_secrets_command(checker, variables.get("slurm_secrets_command"))
+    database_server_key.check_others(
+        checker, parts.values["database_server"], slurmdbd_conf, variables.get("mariadb_settings")
+    )
     check_ports(checker, parts, mounts, slurmdbd_conf, variables)
     access_key.check_hosts(checker, parts.access, addressed, parts.node_hosts, None)
     problems.extend(privileges.errors(variables))

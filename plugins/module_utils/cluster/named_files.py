@@ -136,8 +136,8 @@ def named_file_errors(variables: Mapping[str, Any], directory: str) -> list[str]
     """The errors of the files that variables name, as `VARIABLE: found FILE, ..., allowed: ...`.
 
     Args:
-        variables: by name; those with files are slurm_packages, slurm_storage, slurm_monitoring, slurm_report and the
-            packages of container tools.
+        variables: by name; those with files are slurm_packages, slurm_storage, slurm_monitoring, slurm_report,
+            slurm_database_server and the packages of container tools.
         directory: that of the cluster file, for relative names.
     """
     return [
@@ -172,6 +172,9 @@ def _named(variables: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     report = variables.get("slurm_report")
     if isinstance(report, Mapping) and report.get("password_file"):
         yield "slurm_report.password_file", report["password_file"], "text"
+    server = variables.get("slurm_database_server")
+    if isinstance(server, Mapping) and server.get("ca"):
+        yield "slurm_database_server.ca", server["ca"], "certificate"
     mounts = variables.get("slurm_storage")
     for i, entry in enumerate(mounts if isinstance(mounts, list) else []):
         if isinstance(entry, Mapping):

@@ -87,7 +87,15 @@ def check_parts(
     node_hosts = check_hosts_of_nodes(checker, nodes)
     slurm_conf = check_settings(checker, schema.SLURM_CONF, "slurm_conf", file.get("slurm_conf", {}))
     partitions = check_partitions(checker, file.get("partitions", []))
-    others = OtherKeys(slurm_conf, file.get("slurm_files", {}), partitions, all_hardware, scripts, has_accounting)
+    others = OtherKeys(
+        slurm_conf,
+        file.get("slurm_files", {}),
+        partitions,
+        all_hardware,
+        scripts,
+        has_accounting,
+        file.get("database", ""),
+    )
     values: dict[str, Any] = {
         key.name: _value(checker, key, file, others)
         for key in keys.KEYS

@@ -38,6 +38,9 @@ KEYWORDS = ("one", "word", "flags", "hints", "plugin", "plugins", "level")
 LIMITS = {"u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1}
 """The highest numbers of the kinds of whole numbers, `s_p_handle_uint16` and the like in `src/common/parse_value.c`."""
 
+LOCAL = ("localhost", "127.0.0.1", "::1")
+"""How a parameter names the host of its daemon."""
+
 _UNLIMITED = ("unlimited", "infinite")
 _NEVER = ("infinite", "none", "-1")
 _WHOLE = re.compile(r"\s*\+?(?P<digits>0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*|)(?P<kibi>k?)", re.I | re.A)  # strtoul(3)

@@ -39,8 +39,6 @@ WHERE table_schema = '{name}' AND table_name REGEXP '_(job|assoc)_table$';
 OTHERWISE = re.compile(r"(archive|purge)|(dbdhost|dbdaddr|dbdbackuphost|logfile|pidfile|storageloc|storagebackuphost)$")
 """Parameters that a slurmdbd that only converts has otherwise, in small letters."""
 
-LOCAL = ("localhost", "127.0.0.1", "::1")
-
 
 class ConversionError(CollectionError):
     """Why a database is not converted."""

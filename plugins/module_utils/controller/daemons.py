@@ -19,6 +19,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..client.commands import CommandError, output, run
 from ..client.scontrol import CLEARED, serving
 from ..configuration.conf_file import Configuration, ConfigurationChange, read, value_text
+from ..configuration.parameter_values import LOCAL
 from ..configuration.ports import SLURMCTLD, SLURMDBD
 from ..configuration.release_order import HEAD, JOB_STATE, PACKAGE_SOURCE, protocol_of_state, reads, release_of_protocol
 from ..configuration.upgrade import database_release, parts, tables_release
@@ -129,7 +130,7 @@ class Daemon:
     """Properties of this host that its files must agree with."""
 
     def __init__(self, module: AnsibleModule) -> None:
-        self.timeout: int = module.params["patience"]
+        self.timeout: int = module.params.get("patience", 0)
 
     def version(self) -> str:
         """The installed release, such as 24.11.5. Raises ConfigError without one."""
@@ -310,25 +311,32 @@ class Slurmdbd(Daemon):
 
 
 def check_database(version: str, configuration: Configuration) -> None:
-    """Refuse a database of a later release: slurmdbd would remove the columns that it does not know.
-
-    Each slurmctld that registers leaves its protocol version in `cluster_table`, `rpc_version`, and slurmdbd leaves the
-    columns of its release. Raises ConfigError.
-    """
+    """Refuse a database of this host that is of a later release (`refuse_later`). Raises ConfigError."""
+    if configuration.settings.get((Slurmdbd.conf, "storagehost"), ("", LOCAL[0]))[1] not in LOCAL:
+        return  # module slurm_database_server asks the server
     name = configuration.settings.get((Slurmdbd.conf, "storageloc"), ("", "slurm_acct_db"))[1]
     query = f"SELECT MAX(rpc_version) FROM `{name}`.cluster_table WHERE deleted = 0; {COLUMNS.format(name=name)}"
     answer = run(["mariadb", "--batch", "--skip-column-names"], stdin=query)
-    protocol, *columns = answer.output.split() or [""]
+    if not answer.status:
+        refuse_later(version, name, answer.output.split())
+
+
+def refuse_later(version: str, name: str, found: Sequence[str]) -> None:
+    """Refuse a database of a later release: slurmdbd would remove the columns that it does not know.
+
+    Each slurmctld that registers leaves its protocol version in `cluster_table`, `rpc_version`, and slurmdbd leaves the
+    columns of its release. found: both. Raises ConfigError.
+    """
+    protocol, *columns = found or [""]
     release = database_release(columns)
     if protocol.isdecimal() and not reads(version, int(protocol)):
         release = release_of_protocol(int(protocol))
     elif release <= tables_release(parts(version)[0]):
         return
-    if not answer.status:
-        raise ConfigError(
-            f"the database {name} belongs to a cluster with Slurm {release}, and slurmdbd {version} would damage it. "
-            f"{PACKAGE_SOURCE.format(release=release)}"
-        )
+    raise ConfigError(
+        f"the database {name} belongs to a cluster with Slurm {release}, and slurmdbd {version} would damage it. "
+        f"{PACKAGE_SOURCE.format(release=release)}"
+    )
 
 
 def check_state(version: str, directory: str) -> None:

@@ -260,6 +260,12 @@ class DatabaseResult(ShownResult):
     rows: Annotated[list[Annotated[list[dict[Word, Text]], Most(MANY)]], Most(64)]
 
 
+class DatabaseServerResult(Result):
+    """The result of slurm_database_server."""
+
+    release: Version
+
+
 class Clock(TypedDict):
     """The clock of a host."""
 
@@ -578,6 +584,7 @@ RESULTS: dict[str, type[Any]] = {
     "slurm_configuration_info": ConfigurationInfo,
     "slurm_conversion": ConversionResult,
     "slurm_database": DatabaseResult,
+    "slurm_database_server": DatabaseServerResult,
     "slurm_files": FilesResult,
     "slurm_firewall": FirewallResult,
     "slurm_hardware_facts": HardwareResult,

@@ -25,7 +25,7 @@ from ..known.shipped_files import HostFile
 from ..known.whole_cluster import is_controller, serves, serving_controller, with_leaving
 from ..servers import rest
 from ..values import mail, slurm_accounting, slurm_conf_values, slurm_files, slurmctld_metrics
-from . import host_packages
+from . import host_packages, slurmdbd
 
 if TYPE_CHECKING:
     from ....plugin_utils.results.module_results import ConfigResult
@@ -103,8 +103,7 @@ def text_before_policy(host: RunHost) -> str:
 
 def has_new_database(host: RunHost) -> bool:
     """Whether this run has made the database, so that it knows neither the cluster nor its users."""
-    made = registered.SLURMDBD_DATABASE.get(host.of(host["slurm_database"])) if host["slurm_database"] else None
-    return bool(made and made.get("changed"))
+    return bool(host["slurm_database"]) and slurmdbd.has_new_database(host.of(host["slurm_database"]))
 
 
 def registers_first(host: RunHost) -> bool:

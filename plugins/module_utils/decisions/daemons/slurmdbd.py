@@ -19,6 +19,7 @@ from ..known.host_paths import CONF_DIR
 from ..known.platform import packages_version, platform
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile
+from ..known.site_database import certificate_files, has_server
 from ..servers import rest
 from ..values import defaults
 from .host_packages import lacks_package
@@ -61,6 +62,40 @@ class SlurmdbdDatabase:
     name: str
     user: str
     password: str
+
+
+@dataclass(frozen=True)
+class DatabaseServer:
+    """A server that the collection does not manage, as module slurm_database_server takes it."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    name: str
+    ca: str
+    convert: bool
+
+
+def server(host: RunHost) -> DatabaseServer:
+    """This server."""
+    given = host["slurm_database_server"]
+    return DatabaseServer(
+        host=given["host"],
+        port=given["port"],
+        user=given["user"],
+        password=password(host),
+        name=given["name"],
+        ca=next((file["content"] for file in certificate_files(host)), ""),
+        convert=may_convert(host),
+    )
+
+
+def has_new_database(host: RunHost) -> bool:
+    """Whether slurmdbd of this host gets a database in this run, which knows neither the cluster nor its users."""
+    if has_server(host):
+        return not registered.SLURMDBD_SERVER.seen(host).get("release", "unknown")
+    return bool(registered.SLURMDBD_DATABASE.seen(host).get("changed"))
 
 
 def is_installed_later(host: RunHost) -> bool:
@@ -134,7 +169,8 @@ def unit_files(host: RunHost) -> list[HostFile]:
     """The settings of slurmdbd's unit, and the key of tokens."""
     settings = host.text("slurmdbd", "slurmdbd.service.j2")
     path = "/etc/systemd/system/slurmdbd.service.d/gpucluster-slurm.conf"
-    return [{"path": path, "content": settings, "loaded": False}, *rest.key_files(host)]
+    certificates: list[HostFile] = [{**file, "restart": True} for file in certificate_files(host)]
+    return [{"path": path, "content": settings, "loaded": False}, *certificates, *rest.key_files(host)]
 
 
 def service_is_unchanged(host: RunHost) -> bool:
@@ -156,8 +192,10 @@ def starts(host: RunHost) -> bool:
 
 
 def may_convert(host: RunHost) -> bool:
-    """Whether slurmdbd may convert the database of an earlier release: in an upgrade, or a restore that accepts it."""
-    return bool(registered.SLURM_UPGRADES.get(host)) or host.flag("backup", "backup_convert")
+    """Whether slurmdbd may convert the database of an earlier release: in an upgrade, which saves a database of this
+    host before, or where the user accepts it."""
+    saves = bool(registered.SLURM_UPGRADES.get(host)) and not host["slurm_database_server"]
+    return saves or host.flag("backup", "backup_convert")
 
 
 def database(host: RunHost) -> SlurmdbdDatabase:

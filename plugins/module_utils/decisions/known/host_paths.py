@@ -38,6 +38,7 @@ HEALTH_PROGRAM = "/usr/local/sbin/slurm-health"
 ENROOT_PROLOG = f"{SCRIPTS_DIR}/enroot-prolog"
 ENROOT_EPILOG = f"{SCRIPTS_DIR}/enroot-epilog"
 MAIL_PROGRAM = f"{SCRIPTS_DIR}/mail"
+DATABASE_CA = "/etc/gpucluster-slurm/database-ca.pem"
 
 PYXIS_PLUGIN = f"{SCRIPTS_DIR}/spank_pyxis.so"
 PYXIS_DIR = "/var/lib/pyxis"

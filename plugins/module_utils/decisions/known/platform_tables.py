@@ -18,6 +18,7 @@ DISTRIBUTIONS = ("debian 12", "debian 13", "ubuntu 22.04", "ubuntu 24.04", "ubun
 DISTRIBUTION_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "munge": ("munge",),
     "mariadb": ("mariadb-server",),
+    "mariadb_client": ("mariadb-client",),
     "registry": ("docker-registry", "nginx"),
     "logs": ("logrotate",),
     "completion": ("bash-completion",),

@@ -161,4 +161,5 @@ SLURMDBD_CONFIG: Registered[module_results.ConfigResult] = Registered("__slurmdb
 SLURMDBD_CONVERSION: Registered[module_results.ConversionResult] = Registered("__slurmdbd_conversion")
 SLURMDBD_DATABASE: Registered[module_results.DatabaseResult] = Registered("__slurmdbd_database")
 SLURMDBD_PRESENT: Registered[module_results.Content] = Registered("__slurmdbd_present")
+SLURMDBD_SERVER: Registered[module_results.DatabaseServerResult] = Registered("__slurmdbd_server")
 VALIDATE_RUN: Registered[module_results.JobResult] = Registered("__validate_run")

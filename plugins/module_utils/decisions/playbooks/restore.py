@@ -134,7 +134,10 @@ def objection(host: RunHost) -> str:
     # A restore was killed after it had put data back, and before its daemons ran with them.
     continues = any(answer.get("unfinished") for answer in answers.values())
     if not wanted and not continues:
-        database = f"{host['slurm_database']} has the database, " if host["slurm_database"] else ""
+        others = host["slurm_database_server"].get("host", "")
+        database = f"{others or host['slurm_database']} has the database, " if host["slurm_database"] else ""
+        if others:
+            database = f"{database}which its administrator restores, "
         return (
             f"Nothing is lost: {database}{state_holder(host)} has the state of slurmctld. Existing data are never "
             "overwritten. Run gpucluster.slurm.site, which makes the lost hosts anew."

@@ -23,9 +23,6 @@ from ..servers import backup, rest
 from ..values import jwt_keys, slurmctld_metrics
 from . import rotation
 
-LOCAL = ("", "localhost", "127.0.0.1", "::1")
-"""Hosts of a database that role slurmdbd manages."""
-
 ENCRYPTED = b"$ANSIBLE_VAULT"
 """The beginning of a file that ansible-vault has encrypted."""
 
@@ -93,12 +90,12 @@ def _database_password(host: RunHost) -> ChangedSecret:
     if not host["slurm_database"]:
         return ChangedSecret(["the cluster file has no database"])
     server = host.of(host["slurm_database"])
-    conf = {str(key).lower(): str(value) for key, value in (server.get("slurmdbd_conf") or {}).items()}
-    other = (
-        f"slurmdbd_conf has StorageHost={shown(conf.get('storagehost'))}, allowed: a database on the host of slurmdbd. "
-        "Change the password there, then in slurmdbd_storage_pass_file, and run site.yml"
-    )
-    errors = [] if conf.get("storagehost", "") in LOCAL else [other]
+    errors = []
+    if others := host["slurm_database_server"]:
+        errors = [
+            f"others run the database server {others['host']}: let its administrator change the password of user "
+            f"{others['user']}, then change {_file(host, secret_sources.DATABASE)}, and run site.yml"
+        ]
     return ChangedSecret(
         [*errors, *_own_file(server, secret_sources.DATABASE)],
         [{"path": _file(host, secret_sources.DATABASE), "command": secret_sources.NEW_PASSWORD, "stays": False}],

@@ -18,6 +18,7 @@ from ...configuration.upgrade import converts_database, parts, upgrade_plan
 from ...controller.succession import SERIAL
 from ...language.formatting import listed
 from ...language.hostlist import fold
+from ..daemons import slurmdbd
 from ..daemons.slurm_client import wants_sackd
 from ..known import registered
 from ..known.host_paths import UPGRADE_DIR, UPGRADE_MARK
@@ -42,9 +43,10 @@ def plan(host: RunHost) -> dict[str, Any]:
     """The plan for the hosts of this play (configuration/upgrade.py).
 
     The target is what the packages say: the version of the files in slurm_packages, or what apt offers on each host.
-    `converts` tells whether the database is converted: not from a version of the same release to another one, unless a
-    run that was killed has begun a conversion. `absent` are the controllers that the run does without. `unpacked` is
-    where the new programs are before they are installed, `state_copy` the last copy of the state before them.
+    `converts` tells whether the run converts the database: not that of a server of others, nor from a version of the
+    same release to another one, unless a run that was killed has begun a conversion. `absent` are the controllers that
+    the run does without. `unpacked` is where the new programs are before they are installed, `state_copy` the last copy
+    of the state before them.
     """
     facts = {name: host.of(name).facts for name in host.play_hosts}
     package, database = source(host).version, facts.get(host["slurm_database"])
@@ -54,7 +56,7 @@ def plan(host: RunHost) -> dict[str, Any]:
     converts = begun or converts_database(present, found["to"])
     return {
         **found,
-        "converts": converts,
+        "converts": converts and not host["slurm_database_server"],
         "absent": absent_controllers(host),
         "unpacked": f"{UPGRADE_DIR}/{found['to']}",
         "state_copy": f"{UPGRADE_DIR}/StateSaveLocation-before-{found['to']}.tar",
@@ -87,6 +89,11 @@ def objections(host: RunHost) -> Iterator[str]:
     if plan["errors"]:
         yield "; ".join(plan["errors"])
     yield from _objections_to_absence(host)
+    if (server := host["slurm_database_server"]) and changes_release(host) and not slurmdbd.may_convert(host):
+        yield (
+            f"slurmdbd {plan['to']} converts the database {server['name']} of {server['host']} when it starts, without "
+            "a trial and a way back: let its administrator save it, and run again with -e backup_convert=true"
+        )
     timeout = slurmd_timeout(host)
     if 0 != timeout < LEAST_TIMEOUT:
         yield (

@@ -86,6 +86,9 @@ SHARED = (
 )
 """Shared variables that the rules of the cluster file are about."""
 
+NAMING = ("slurm_database_server", "slurm_monitoring", "slurm_packages", "slurm_report", "slurm_storage")
+"""Shared variables that name files of the control host."""
+
 POLICY = ("limits", "qos", "accounts", "users")
 """Parts of the policy with which Slurm enforces something. It takes every job where nothing is enforced (role
 slurmctld)."""
@@ -151,6 +154,7 @@ def model(host: RunHost) -> dict[str, Any]:
         "slurm_accounting_purge": bool(controller and controller.flag("slurm_accounting", "slurm_accounting_purge")),
         "registry_dir": own_value(registry, "registry_dir", defaults["registry_dir"]) if host["slurm_registry"] else "",
         "slurmdbd_conf": own_value(database, "slurmdbd_conf", {}),
+        "mariadb_settings": own_value(database, "mariadb_settings", {}),
     }
 
 
@@ -193,7 +197,7 @@ def _objections(host: RunHost) -> Iterator[str]:
         yield f"slurm_packages.files lacks packages that this cluster needs: {', '.join(lacking)}"
     yield from joined(
         named_file_errors(
-            {name: host[name] for name in ("slurm_packages", "slurm_storage", "slurm_monitoring", "slurm_report")},
+            {name: host[name] for name in NAMING},
             str(host["slurm_cluster_dir"]),
         )
     )

@@ -178,7 +178,8 @@ def files(host: RunHost) -> list[str]:
 def written_directories(host: RunHost) -> list[str]:
     """Directories in which a controller or the database must be able to write."""
     paths = [state_directory(host), LOG_DIR] if is_controller(host) else []
-    paths += ["/var/lib/mysql", LOG_DIR] if host.name == host["slurm_database"] else []
+    if host.name == host["slurm_database"]:
+        paths += [LOG_DIR] if host["slurm_database_server"] else ["/var/lib/mysql", LOG_DIR]
     return unique(paths)
 
 

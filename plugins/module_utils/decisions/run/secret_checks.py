@@ -16,6 +16,13 @@ FORMS = {secret_sources.DATABASE: "slurm", secret_sources.MAIL: "line", secret_s
 """How the file of a host has a password."""
 
 
+OF_OTHERS = {
+    secret_sources.DATABASE: ("slurm_database_server", "of the database server"),
+    secret_sources.MAIL: ("slurm_mail", "of the relay"),
+}
+"""The secrets of servers that others run, which no run makes: the variable with their user, and whose they are."""
+
+
 def needed(host: RunHost) -> dict[str, str]:
     """The secrets that the cluster needs, and for each a host that gets it.
 
@@ -50,12 +57,12 @@ def file_errors(host: RunHost) -> Iterator[str]:
     if secret_sources.comes_from_command(host):
         return
     users = needed(host)
-    if secret_sources.MAIL in users and not secret_sources.is_known(host, secret_sources.MAIL):
-        file = secret_sources.path(host, secret_sources.MAIL)
-        yield (
-            f"slurm_mail has user {host['slurm_mail']['user']}, and {file} is missing: put the password of the relay "
-            "there (mode 0600; ansible-vault may encrypt it)"
-        )
+    for name, (variable, of) in OF_OTHERS.items():
+        if name in users and host[variable] and not secret_sources.is_known(host, name):
+            yield (
+                f"{variable} has user {host[variable]['user']}, and {_path(host, name, users[name])} is missing: put "
+                f"the password {of} there (mode 0600; ansible-vault may encrypt it)"
+            )
     names = {
         _path(host, name, users[name]): name for name in (secret_sources.DATABASE, secret_sources.MAIL) if name in users
     }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from ..daemons import host_packages, slurmctld
 from ..host import storage
-from ..known import image
+from ..known import image, site_database
 from ..known.host_paths import CONF_DIR, NVIDIA_FILES, SLURMD_SETTINGS
 from ..known.packages import installation
 from ..known.run_host import RunHost
@@ -132,6 +132,7 @@ STAGES: Mapping[str, Callable[[RunHost], bool]] = {
     "people": needs_people,
     "packages": preparation.wants_packages,
     "copied_packages": needs_copied_packages,
+    "database_server": site_database.has_server,
     "node_files": needs_node_files,
     "mig": needs_mig,
     "driver": needs_driver,

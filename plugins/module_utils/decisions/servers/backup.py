@@ -10,17 +10,20 @@ import json
 from typing import Any
 
 from ...cluster.control_files import archive
+from ...formats.written import written
 from ..known import registered, secret_sources
 from ..known.daemon_records import ServiceOptions
-from ..known.host_paths import LIB_DIR
+from ..known.host_paths import DATABASE_CA, LIB_DIR
 from ..known.program_files import library
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile, unloaded
+from ..known.site_database import certificate_files, has_server
 from ..known.whole_cluster import is_controller, source, state_directory
 
 DIRECTORY = "/etc/gpucluster-slurm/backup"
 PROGRAM = "/usr/local/sbin/slurm-backup"
 ENVIRONMENT = f"{DIRECTORY}/environment"
+CLIENT = f"{DIRECTORY}/database.cnf"
 
 KEPT = {"daily": 7, "weekly": 5, "monthly": 12}
 """The numbers of backups that a site keeps by default."""
@@ -44,7 +47,8 @@ def hosts_of_age(run: RunHost) -> list[str] | str:
 def service(host: RunHost) -> ServiceOptions:
     """How the host makes its backups."""
     files = [*settings_files(host), *(control_files(host) if is_controller(host) else [])]
-    return ServiceOptions(files, absent=[] if _environment(host) else [ENVIRONMENT])
+    optional = {ENVIRONMENT: _environment(host), CLIENT: _client(host)}
+    return ServiceOptions(files, absent=[path for path, wanted in optional.items() if not wanted])
 
 
 def settings_files(host: RunHost) -> list[HostFile]:
@@ -65,6 +69,7 @@ def settings_files(host: RunHost) -> list[HostFile]:
         },
         {"path": f"{DIRECTORY}/password", "secret": password(host), "mode": "0600", "loaded": False},
         *_environment(host),
+        *_client(host),
     ]
 
 
@@ -81,7 +86,7 @@ def settings(host: RunHost) -> dict[str, Any]:
         "host": host.name,
         "target": host["slurm_backup"]["target"],
         "keep": host["slurm_backup"].get("keep", KEPT),
-        "database": _slurmdbd_conf(host, "StorageLoc", "slurm_acct_db"),
+        "database": _slurmdbd_conf(host, "StorageLoc", host["slurm_database_server"].get("name", "slurm_acct_db")),
         "archive": _slurmdbd_conf(host, "ArchiveDir", f"{LIB_DIR}/archive"),
         "state": state_directory(host) if is_controller(host) else "",
         "controllers": controllers,
@@ -144,6 +149,20 @@ def _environment(host: RunHost) -> list[HostFile]:
         return []
     secret = base64.b64encode(content).decode()
     return [{"path": ENVIRONMENT, "secret": secret, "mode": "0600", "loaded": False}]
+
+
+def _client(host: RunHost) -> list[HostFile]:
+    """Options of MariaDB's programs for a database server of others. A command line would show the password."""
+    if not has_server(host):
+        return []
+    server = host["slurm_database_server"]
+    given = {name: server[name] for name in ("host", "port", "user")}
+    secret = (secret_sources.secret(host, secret_sources.DATABASE) or b"").decode().rstrip()
+    tls = {"ssl-ca": DATABASE_CA, "ssl-verify-server-cert": True} if server.get("ca") else {"ssl": False}
+    options = {**given, "password": secret, **tls}
+    lines = "".join(f"{name} = {written(value, 'mariadb')}\n" for name, value in options.items())
+    content = base64.b64encode(f"[client]\n{lines}".encode()).decode()
+    return [*unloaded(certificate_files(host)), {"path": CLIENT, "secret": content, "mode": "0600", "loaded": False}]
 
 
 # -- a backup on demand -----------------------------------------------------------------------------------------------

@@ -101,6 +101,8 @@ class MeasuredCluster:
     users_and_accounts: bool
     controllers: list[str]
     database: str
+    has_mariadb: bool
+    """Whether MariaDB runs on this host."""
     registry: str
     report: str
     """The host that serves the page about the cluster."""
@@ -137,6 +139,7 @@ def measured_cluster(host: RunHost) -> MeasuredCluster:
         users_and_accounts=monitoring["users_and_accounts"],
         controllers=controllers,
         database=host["slurm_database"],
+        has_mariadb=not host["slurm_database_server"],
         registry=host["slurm_registry"],
         report=str(hosts_in(host["slurm_report"]) or ""),
         rest=str(hosts_in(host["slurm_rest"]) or ""),
@@ -310,7 +313,7 @@ def _daemons(cluster: MeasuredCluster, name: str) -> Iterator[str]:
     if name in cluster.controllers:
         yield "slurmctld"
     if name == cluster.database:
-        yield from ("mariadb", "slurmdbd")
+        yield from ("mariadb", "slurmdbd") if cluster.has_mariadb else ("slurmdbd",)
     if name in cluster.compute:
         yield "slurmd"
     if name in cluster.fetching:

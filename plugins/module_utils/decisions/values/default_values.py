@@ -13,7 +13,7 @@ from ...cluster.storage_key import has_automounts
 from ...configuration.meaning import minutes_in
 from ...configuration.parameters import runs_all_scripts
 from ...language.hostlist import expand
-from ..known.host_paths import MAIL_PROGRAM
+from ..known.host_paths import DATABASE_CA, MAIL_PROGRAM
 from ..known.whole_cluster import scratch, state_directory
 from . import jwt_keys, slurmctld_metrics
 from .default_records import Condition, Follows, Target
@@ -33,6 +33,7 @@ def has_other_scripts(target: Target) -> bool:
 # -- conditions -------------------------------------------------------------------------------------------------------
 
 DATABASE = Condition("`database`", lambda target: bool(target.host["slurm_database"]))
+DATABASE_SERVER = Condition("`database_server`", lambda target: bool(target.host["slurm_database_server"]))
 POLICY = Condition("`database` and a policy", lambda target: target.holds(DATABASE) and has_policy(target.host))
 METRICS = Condition(
     "`monitoring`, Slurm 25.11 and later, with `PrivateData` 26.05 and later",
@@ -154,6 +155,11 @@ def of_variable(text: str, name: str) -> Follows:
     return Follows(text, lambda target: target.host[name])
 
 
+def of_server(part: str) -> Follows:
+    """A part of `database_server`."""
+    return Follows(f"`database_server.{part}`", lambda target: target.host["slurm_database_server"][part])
+
+
 def of_nodes(text: str, name: str) -> Follows:
     """A parameter that follows from the nodes."""
     return Follows(text, lambda target: target.of_nodes[name])
@@ -165,6 +171,11 @@ def pid_file(daemon: str) -> Follows:
         f"`{daemon}.pid` in the unit's RuntimeDirectory",
         lambda target: f"{target.platform.run_dirs[daemon]}/{daemon}.pid",
     )
+
+
+def server_parameters(target: Target) -> str | None:
+    """How slurmdbd checks the database server; None without TLS."""
+    return f"SSL_CA={DATABASE_CA}" if target.host["slurm_database_server"].get("ca") else None
 
 
 def mail_domain(target: Target) -> Any:
@@ -284,6 +295,7 @@ MAIL = Follows(
     f"`{MAIL_PROGRAM}` with `mail`, else `/usr/bin/true`",
     lambda target: MAIL_PROGRAM if target.host["slurm_mail"] else "/usr/bin/true",
 )
+SERVER_PARAMETERS = Follows("the file of `database_server.ca`", server_parameters)
 MAIL_DOMAIN = Follows("`mail.domain`", mail_domain)
 KEPT_LIMITS = Follows("`MEMLOCK`; none with `PropagateResourceLimits`", kept_limits)
 VERSIONS_OF_IP = Follows("its options EnableIPv6 and DisableIPv4 in slurm.conf", versions_of_ip)

@@ -49,6 +49,7 @@ OWN_PATH = "Role base creates the directory; logs are rotated there."
 SAME_VALUE = "Slurm's own value, written for readers of the file."
 CONFINED = "A GPU job must not reach devices, cores or memory of another job."
 FAIR_SHARE = "Users and accounts that used less than their share in the last weeks come first."
+SITE_SERVER = "Others run it."
 KEPT_RECORDS = "The database keeps records as long as reports need them; most rows are steps."
 ARCHIVED = "`sacctmgr archive load` reads what slurmdbd has removed from the database."
 
@@ -460,6 +461,11 @@ DEFAULTS: tuple[Default, ...] = (
     Default(SLURMDBD, "StorageHost", "localhost", "MariaDB listens on this host only.", DBD_MAN),
     Default(SLURMDBD, "StorageUser", "slurm", "Role slurmdbd creates the user.", DBD_MAN),
     Default(SLURMDBD, "StorageLoc", "slurm_acct_db", SAME_VALUE, DBD_MAN),
+    *(
+        Default(SLURMDBD, f"Storage{key}", when.of_server(part), SITE_SERVER, DBD_MAN, when.DATABASE_SERVER)
+        for key, part in {"Host": "host", "Port": "port", "User": "user", "Loc": "name"}.items()
+    ),
+    Default(SLURMDBD, "StorageParameters", when.SERVER_PARAMETERS, SITE_SERVER, DBD_MAN, when.DATABASE_SERVER),
     Default(SLURMDBD, "ArchiveDir", f"{LIB_DIR}/archive", OWN_PATH, DBD_MAN, of_collection=True),
     *(
         Default(SLURMDBD, f"Archive{table}", True, ARCHIVED, DBD_MAN)

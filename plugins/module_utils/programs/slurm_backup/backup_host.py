@@ -25,6 +25,9 @@ ENDED = WORK / "ended-jobs.json"
 """The jobs of a state that was put back which have ended before the loss, until slurmctld has ended them as well."""
 REPLACED = WORK / "replaced-keys.json"
 """The ids of the keys of the repository that a change of the password has replaced, until they are removed."""
+CLIENT = CONF / "database.cnf"
+"""Options of MariaDB's programs for a database server of others, which alone has this file."""
+
 STAGING = WORK / "staging"
 SCRATCH = WORK / "scratch"
 CACHE = Path("/var/cache/gpucluster-slurm/restic")

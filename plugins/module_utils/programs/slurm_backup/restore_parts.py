@@ -23,7 +23,16 @@ from . import backup_host
 from .backup_host import BackupError, Result, Settings, first_words, output_of, read_json, shown_time, write_json
 from .restic_repository import VERSION_TAG, Repository, Snapshot, newest, snapshot_time
 from .save_parts import WRITTEN, serves
-from .saved_database import counts, different_counts, has_database, load_database, rows_in_words, sql, tables
+from .saved_database import (
+    counts,
+    different_counts,
+    has_database,
+    is_of_others,
+    load_database,
+    rows_in_words,
+    sql,
+    tables,
+)
 from .saved_state import (
     NEEDED,
     RESTORING,
@@ -115,7 +124,8 @@ def verify(settings: Settings) -> Result:
     """Prove the newest backup of what this host holds."""
     repository = Repository(settings)
     repository.open(False, "")
-    rows = [verify_database(repository, settings)] if settings["database"] else []
+    has_scratch = settings["database"] and not is_of_others()
+    rows = [verify_database(repository, settings)] if has_scratch else []
     if serves(settings):
         rows.append(verify_controller(repository, settings))
     return {"host": settings["host"], "verified": rows}
@@ -137,7 +147,7 @@ def look(settings: Settings) -> Result:
     return {
         "unfinished": backup_host.UNFINISHED.exists(),
         "present": {
-            **({"database": has_database(settings["database"])} if settings["database"] else {}),
+            **({"database": is_of_others() or has_database(settings["database"])} if settings["database"] else {}),
             **({"controller": has_state(settings["state"])} if settings["state"] else {}),
         },
         "backups": {
@@ -215,6 +225,8 @@ def since(settings: Settings, seconds: int, next_job_id: int) -> Result:
 
     over = f"id_job < {next_job_id} AND time_end >= {seconds - WRITTEN}"
     found = {"submitted": ids(f"id_job >= {next_job_id} AND time_submit >= {seconds - WRITTEN}"), "ended": ids(over)}
+    if is_of_others():
+        return {**found, "words": words_of_records(found)}
     kept, steps = f"`{name}_ended`", f"`{name}`.`{cluster}_step_table`"
     sql(
         f"CREATE DATABASE IF NOT EXISTS {kept};"
@@ -228,7 +240,7 @@ def return_records(settings: Settings) -> None:
     """Give jobs that ended before the loss their records of then, in place of later ones (`end_jobs`)."""
     name, prefix = str(settings["database"]), f"`{settings['database']}`.`{settings['cluster']}"
     kept, jobs_table = f"`{name}_ended`", f"{prefix}_job_table`"
-    if not tables(f"{name}_ended"):
+    if is_of_others() or not tables(f"{name}_ended"):
         return
     taken = f"SELECT job_db_inx FROM {jobs_table} WHERE state IN {TAKEN}"
     for table, rows in ((f"{prefix}_step_table`", "step"), (jobs_table, "job")):
@@ -240,6 +252,8 @@ def restore_database(settings: Settings) -> Result:
     """Put the newest dump back: into a scratch database first, then in one step under its name."""
     start, name = time.monotonic(), str(settings["database"])
     scratch = f"{name}_restoring"
+    if is_of_others():
+        raise BackupError("others run the database server, and restore its databases")
     if tables(name):
         raise BackupError(
             f"{settings['host']} has the database {name} ({rows_in_words(counts(name))}), which is not overwritten"

@@ -15,7 +15,7 @@ from ...client.scontrol import controllers
 from . import backup_host
 from .backup_host import BackupError, Result, Settings, output_of, read_json, shown_time, write_json
 from .restic_repository import CLUSTER_TAG, Repository, cluster_of, versions
-from .saved_database import counts
+from .saved_database import client, counts
 from .saved_state import copy_file, copy_state, job_id_of, listed_jobs
 
 RELEASE = re.compile(r"(?:\d+:)?(\d+\.\d+)\.")
@@ -53,7 +53,7 @@ def save_database(repository: Repository, settings: Settings) -> Result:
     before = counts(name)
     if not before:
         raise BackupError(f"the database {name} has no tables of slurmdbd")
-    command = ["mariadb-dump", "--single-transaction", "--quick", "--no-tablespaces", name]
+    command = [*client("mariadb-dump"), "--single-transaction", "--quick", "--no-tablespaces", name]
     row = repository.save_stream("database", settings, command)
     return {**row, "counts": [before, counts(name)]}
 

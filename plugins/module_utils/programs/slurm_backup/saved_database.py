@@ -29,9 +29,19 @@ def rows_in_words(found: Mapping[str, int]) -> str:
     return ", ".join(f"{table} {rows}" for table, rows in sorted(found.items()))
 
 
+def is_of_others() -> bool:
+    """Whether others run the database server: slurmdbd's user may use its own database alone, which they restore."""
+    return backup_host.CLIENT.exists()
+
+
+def client(program: str) -> list[str]:
+    """A program of MariaDB: as root of this host, or as slurmdbd's user of a server of others."""
+    return [program, *([f"--defaults-extra-file={backup_host.CLIENT}"] if is_of_others() else [])]
+
+
 def sql(query: str) -> list[list[str]]:
-    """The rows of a query to MariaDB, as root of this host."""
-    rows = output_of(["mariadb", "--batch", "--skip-column-names", f"--execute={query}"])
+    """The rows of a query."""
+    rows = output_of([*client("mariadb"), "--batch", "--skip-column-names", f"--execute={query}"])
     return [line.split("\t") for line in rows.split("\n") if line]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.shipped_files import HostFile
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import backup
-from plain_host import PlainHost, cluster
+from plain_host import DATABASE_SERVER, PlainHost, cluster
 
 KEY = "/cluster/secrets/x/backup_password"
 ENVIRONMENT = "/cluster/secrets/x/backup.env"
@@ -46,10 +46,10 @@ def test_a_controller_saves_the_files_of_the_control_host(tmp_path: Path) -> Non
 
 def test_a_host_has_the_variables_of_restic_or_loses_them() -> None:
     host = hosts_with(slurm_database="n1")["n1"]
-    assert backup.service(host).absent == ["/etc/gpucluster-slurm/backup/environment"]
+    assert backup.service(host).absent == ["/etc/gpucluster-slurm/backup/environment", backup.CLIENT]
     host = hosts_with({KEY: b"key", ENVIRONMENT: b"A=b\n"}, slurm_database="n1")["n1"]
     found = backup.service(host)
-    assert found.absent == []
+    assert found.absent == [backup.CLIENT]
     assert base64.b64decode(found.files[-1]["secret"]) == b"A=b\n"
 
 
@@ -57,6 +57,31 @@ def test_only_the_timer_is_loaded_by_systemd_and_secrets_are_for_root() -> None:
     files = backup.settings_files(hosts_with()["head"])
     assert [file["path"] for file in files if file.get("loaded", True)] == ["/etc/systemd/system/slurm-backup.timer"]
     assert {file["mode"] for file in files if "secret" in file} == {"0600"}
+
+
+def test_a_database_server_of_others_has_its_password_in_a_file_for_root() -> None:
+    server = {**DATABASE_SERVER, "ca": "ca.pem"}
+    password = "/cluster/secrets/x/slurmdbd_storage_pass"
+    files = {KEY: b"key", password: b'a#"b\n', "/cluster/ca.pem": b"PEM"}
+    hosts = hosts_with(files, slurm_database="n1", slurm_database_server=server)
+    found = {file["path"]: file for file in backup.service(hosts["n1"]).files}
+    client = found[backup.CLIENT]
+    assert base64.b64decode(client["secret"]).decode().split("\n") == [
+        "[client]",
+        "host = db.x.org",
+        "port = 3307",
+        "user = slurm",
+        r'password = "a#\"b"',
+        "ssl-ca = /etc/gpucluster-slurm/database-ca.pem",
+        "ssl-verify-server-cert = ON",
+        "",
+    ]
+    assert (client["mode"], found["/etc/gpucluster-slurm/database-ca.pem"]["content"]) == ("0600", "PEM")
+    assert backup.settings(hosts["n1"])["database"] == "acct"
+    assert backup.CLIENT in backup.service(hosts["head"]).absent
+    plain = hosts_with({KEY: b"key"}, slurm_database="n1", slurm_database_server=DATABASE_SERVER)["n1"]
+    (client,) = [file for file in backup.service(plain).files if file["path"] == backup.CLIENT]
+    assert base64.b64decode(client["secret"]).endswith(b"\nssl = OFF\n")
 
 
 def test_the_settings_say_what_a_host_saves() -> None:

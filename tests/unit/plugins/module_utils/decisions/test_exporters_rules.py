@@ -33,7 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values 
     slurmctld_metrics,
 )
 from jinja2 import Environment, StrictUndefined
-from plain_host import GROUPS, PlainHost, cluster
+from plain_host import DATABASE_SERVER, GROUPS, PlainHost, cluster
 
 ROOT = Path(__file__).parents[5]
 KEY = "/cluster/secrets/x/slurmctld_http.key"
@@ -258,6 +258,8 @@ def test_settings_of_the_program() -> None:
         "backup": {"max_age_hours": 30},
         "prometheus": "",
     }
+    others = hosts(**given, slurm_database_server=DATABASE_SERVER)["head"]
+    assert "mariadb" not in settings(others)["daemons"]
     found = hosts({"host": "login", "users_and_accounts": True}, **given, slurm_registry="n1")
     assert settings(found["head"]) | {"daemons": []} == {
         "controllers": ["head"],

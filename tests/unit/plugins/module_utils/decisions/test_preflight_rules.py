@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import deprecated_names
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import preflight
-from plain_host import CLUSTER, PlainHost, cluster
+from plain_host import CLUSTER, DATABASE_SERVER, PlainHost, cluster
 
 STORAGE_PASS = "/cluster/secrets/x/slurmdbd_storage_pass"
 MAIL_PASS = "/cluster/secrets/x/mail_password"
@@ -106,6 +106,11 @@ def test_the_registry_has_its_default_directory_and_port() -> None:
             "ansible-vault may encrypt it)",
         ),
         (
+            {"slurm_database_server": DATABASE_SERVER, "slurmdbd_storage_pass_file": "/cluster/missing"},
+            "slurm_database_server has user slurm, and /cluster/missing is missing: put the password of the database "
+            "server there (mode 0600; ansible-vault may encrypt it)",
+        ),
+        (
             {"slurm_prologs": [{"name": "a", "script": "#!/bin/sh\r\n"}]},
             "prologs: a: line 1: found '#!/bin/sh\\r', which ends with a carriage return",
         ),
@@ -122,6 +127,11 @@ def test_the_registry_has_its_default_directory_and_port() -> None:
 def test_objections_name_the_way_out(variables: dict[str, Any], objection: str) -> None:
     (found,) = preflight.objections(head(**variables))
     assert found.startswith(objection)
+
+
+def test_the_certificate_of_a_database_server_has_to_be_there() -> None:
+    found = preflight.objections(head(slurm_database_server={**DATABASE_SERVER, "ca": "ca.pem"}))
+    assert found[0].startswith("slurm_database_server.ca: found 'ca.pem', which does not exist")
 
 
 def test_a_limit_on_what_slurmctld_does_not_track_is_an_objection() -> None:

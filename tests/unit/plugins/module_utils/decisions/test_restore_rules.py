@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import restore
-from plain_host import PlainHost, cluster
+from plain_host import DATABASE_SERVER, PlainHost, cluster
 
 KEY = "/cluster/secrets/x/backup_password"
 SAVED = {
@@ -105,6 +105,8 @@ def test_what_is_there_is_never_overwritten() -> None:
         "Nothing is lost: login has the database, head has the state of slurmctld. Existing data are never "
         "overwritten. Run gpucluster.slurm.site, which makes the lost hosts anew."
     )
+    others = hosts_with((), slurm_database_server=DATABASE_SERVER)["n1"]
+    assert "db.x.org has the database, which its administrator restores, head has" in restore.objection(others)
     assert restore.objection(hosts_with((), slurm_database="")["n1"]).startswith("Nothing is lost: head has the state")
     assert restore.objection(hosts_with()["n1"]) == ""
 

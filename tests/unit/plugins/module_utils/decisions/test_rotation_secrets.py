@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurmdbd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import rotation_secrets
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import questions
-from plain_host import GROUPS, PlainHost, cluster
+from plain_host import DATABASE_SERVER, GROUPS, PlainHost, cluster
 
 pytestmark = pytest.mark.once
 
@@ -116,7 +116,7 @@ def test_an_unfinished_change_of_the_backup_is_named() -> None:
     [
         ("jwt", {"slurm_rest": {}}, "the cluster has no key of tokens"),
         ("database", {"slurm_database": ""}, "the cluster file has no database"),
-        ("database", {"slurmdbd_conf": {"storagehost": "db9"}}, "slurmdbd_conf has StorageHost='db9', allowed"),
+        ("database", {"slurm_database_server": DATABASE_SERVER}, "others run the database server db.x.org: let its"),
         ("database", {"slurmdbd_storage_pass_file": "/p"}, "slurmdbd_storage_pass_file: found '/p', allowed: the file"),
         ("registry", {"slurm_registry": ""}, "the cluster file has no registry"),
         ("registry", {"registry_upstream_password": ""}, "missing: registry_upstream_password. The registry has"),

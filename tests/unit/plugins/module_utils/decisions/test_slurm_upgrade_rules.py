@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import slurm_upgrade
-from plain_host import GROUPS, PlainHost, cluster
+from plain_host import DATABASE_SERVER, GROUPS, PlainHost, cluster
 
 PLAN: dict[str, Any] = {
     "from": "24.11.5-4",
@@ -240,6 +240,17 @@ def test_a_controller_that_could_start_with_the_previous_release_is_not_left_out
 @pytest.mark.parametrize("timeout", [0, "0", 300, "3600", None, "INFINITE", 1e400])
 def test_a_long_timeout_is_no_objection(timeout: Any) -> None:
     assert slurm_upgrade.objections(hosts(slurm_conf={"SlurmdTimeout": timeout})["head"]) == []
+
+
+def test_a_database_of_others_is_converted_by_their_leave() -> None:
+    host = hosts(slurm_database_server=DATABASE_SERVER)["head"]
+    (objection,) = slurm_upgrade.objections(host)
+    assert objection.endswith(
+        "converts the database acct of db.x.org when it starts, without a trial and a way back: let its administrator "
+        "save it, and run again with -e backup_convert=true"
+    )
+    assert slurm_upgrade.objections(hosts(slurm_database_server=DATABASE_SERVER, backup_convert=True)["head"]) == []
+    assert not slurm_upgrade.plan(host)["converts"]
 
 
 def test_a_site_without_a_database_or_with_the_package_of_pyxis_is_upgraded() -> None:

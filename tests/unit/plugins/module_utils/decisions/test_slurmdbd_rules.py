@@ -9,9 +9,9 @@ import base64
 from typing import Any
 
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import slurmdbd
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.daemons import host_packages, slurmdbd
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known.daemon_records import options_digest
-from plain_host import PlainHost, cluster
+from plain_host import DATABASE_SERVER, PlainHost, cluster
 
 PASSWORD = "/cluster/secrets/x/slurmdbd_storage_pass"
 KEY = "/cluster/secrets/x/munge.key"
@@ -49,6 +49,37 @@ def test_values_of_the_site_win() -> None:
     assert "Include" not in text, "the template has it"
     assert "/etc/slurm/slurmdbd_storage.conf" in text
     assert (slurmdbd.database(host).name, slurmdbd.database(host).user) == ("mine", "slurm")
+
+
+def test_a_database_server_of_others() -> None:
+    server = {**DATABASE_SERVER, "ca": "files/ca.pem"}
+    files = {PASSWORD: b"se#cret\n", "/cluster/files/ca.pem": b"PEM"}
+    host = database(files, slurm_database_server=server)
+    text = slurmdbd.conf(host)
+    wanted = {"Host": "db.x.org", "Port": "3307", "User": "slurm", "Loc": "acct"}
+    assert all(f"Storage{key}={value}" in text for key, value in wanted.items())
+    assert "StorageParameters=SSL_CA=/etc/gpucluster-slurm/database-ca.pem" in text
+    given = {**DATABASE_SERVER, "password": "se#cret", "ca": "PEM", "convert": False}
+    assert vars(slurmdbd.server(host)) == given
+    assert slurmdbd.unit_files(host)[1]["restart"], "slurmdbd reads the certificate when it starts"
+    assert host_packages.installed_packages(host, "mariadb") == []
+    saved = database(files, slurm_database_server=server, slurm_backup={"target": "/b"})
+    assert host_packages.installed_packages(saved, "mariadb") == ["mariadb-client"]
+    assert "StorageParameters" not in slurmdbd.conf(database(slurm_database_server=DATABASE_SERVER))
+
+
+@pytest.mark.parametrize(
+    ("variables", "new"),
+    [
+        ({}, False),
+        ({"__slurmdbd_database": {"changed": True}}, True),
+        ({"slurm_database_server": DATABASE_SERVER, "__slurmdbd_server": {"release": ""}}, True),
+        ({"slurm_database_server": DATABASE_SERVER, "__slurmdbd_server": {"release": "24.11"}}, False),
+        ({"slurm_database_server": DATABASE_SERVER}, False),
+    ],
+)
+def test_a_database_without_tables_is_new(variables: dict[str, Any], new: bool) -> None:
+    assert slurmdbd.has_new_database(database(**variables)) is new
 
 
 def test_the_next_release_has_its_own_directory_of_pid_files() -> None:
