@@ -10,7 +10,8 @@ module: slurm_database_server
 short_description: Check that slurmdbd can use a database server that the collection does not manage
 description:
   - Runs on the host of slurmdbd. It logs in to the server, and fails with the statements for a database administrator
-    if the server refuses the user, or if the user lacks rights on the database. It needs no client of the database.
+    if the server refuses the user, or if the user lacks rights on the database. A host without MariaDB's client is not
+    checked.
   - Where slurmdbd is installed, it refuses a database of a later release, and one that slurmdbd would convert.
   - It changes nothing.
 extends_documentation_fragment: [gpucluster.slurm.reading, gpucluster.slurm.arguments.slurm_database_server]
@@ -29,6 +30,8 @@ EXAMPLES = r"""
 RETURN = r"""# plugin_utils/results has the types of what internal modules return."""
 
 import os
+import shutil
+import tempfile
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
@@ -36,9 +39,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.configuration.release_order import PACKAGE_SOURCE
 from ..module_utils.configuration.upgrade import database_release, parts, tables_release
 from ..module_utils.controller.daemons import ConfigError, Slurmdbd, refuse_later
-from ..module_utils.controller.database_server import inspect
-from ..module_utils.controller.mysql_protocol import DatabaseLogin
-from ..module_utils.host.module_run import run_module
+from ..module_utils.controller.database_server import CLIENT, Connection, DatabaseAccount, inspect
+from ..module_utils.formats.written import written
+from ..module_utils.host.files import write_new
+from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, switch
 
 if TYPE_CHECKING:
@@ -47,18 +51,33 @@ if TYPE_CHECKING:
 SLURMDBD = "/usr/sbin/slurmdbd"
 
 
+def client_options(params: Params, directory: str) -> str:
+    """The options of MariaDB's client in a file: a command line would show the password. Returns its path."""
+    tls: dict[str, object] = {"ssl": False}
+    if params["ca"]:
+        tls = {"ssl-ca": f"{directory}/ca.pem", "ssl-verify-server-cert": True}
+        write_new(f"{directory}/ca.pem", params["ca"].encode(), 0o600)
+    options = {**{name: params[name] for name in ("host", "port", "user", "password")}, **tls}
+    lines = "".join(f"{name} = {written(value, 'mariadb')}\n" for name, value in options.items())
+    write_new(f"{directory}/client.cnf", f"[client]\n{lines}".encode(), 0o600)
+    return f"{directory}/client.cnf"
+
+
 def check(module: AnsibleModule) -> DatabaseServerResult:
     """The module's result. Raises UnusableDatabaseError, ConfigError."""
     params = module.params
-    login = DatabaseLogin(params["host"], params["port"], params["user"], params["password"], params["ca"])
-    found = inspect(login, params["name"])
+    if not shutil.which(CLIENT):
+        return {"changed": False, "release": ""}
+    server = DatabaseAccount(params["host"], params["port"], params["user"], params["name"], bool(params["ca"]))
+    with tempfile.TemporaryDirectory() as directory:
+        found = inspect(Connection(server, client_options(params, directory)))
     release = database_release(found[1:])
     if os.path.exists(SLURMDBD):
         version = Slurmdbd(module).version()
         refuse_later(version, params["name"], found)
         if release and release < tables_release(parts(version)[0]) and not params["convert"]:
             raise ConfigError(
-                f"The database {params['name']} of {login.host} was not changed. It is one of Slurm {release}, and "
+                f"The database {params['name']} of {server.host} was not changed. It is one of Slurm {release}, and "
                 f"slurmdbd {version} would convert it when it starts. To keep the release: "
                 f"{PACKAGE_SOURCE.format(release=release)}. To convert it: let its administrator save it, and run "
                 "again with -e backup_convert=true"

@@ -6,12 +6,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from ..client.commands import run
 from ..language.errors import CollectionError
 from .conversion import COLUMNS
-from .mysql_protocol import Connection, DatabaseError, DatabaseLogin, DatabaseRefusalError
+
+CLIENT = "mariadb"
+OPTIONS = ("--batch", "--raw", "--skip-column-names", "--connect-timeout=15", "--default-character-set=utf8mb4")
+ERROR = re.compile(r"ERROR (\d+)(?: \(\w+\))?(?: at line \d+)?: (.*)")
+"""The number and the message of an error that the client prints."""
+
+OF_CLIENT = 2000
+"""The number of the first error of the client's library; those before are the server's (MariaDB's error codes)."""
 
 NEEDED = (
     *("ALTER", "ALTER ROUTINE", "CREATE", "CREATE ROUTINE", "DELETE", "DROP", "EXECUTE", "INDEX", "INSERT", "SELECT"),
@@ -22,14 +30,26 @@ NEEDED = (
 _GRANT = re.compile(r"GRANT (.+?) ON (?:TABLE )?(\*|`(?:[^`]|``)+`)\.\* TO ")
 
 
+@dataclass(frozen=True)
+class DatabaseAccount:
+    """A server, the user of slurmdbd, and its database."""
+
+    host: str
+    port: int
+    user: str
+    name: str
+    tls: bool
+    """Whether the connection has TLS."""
+
+
 class UnusableDatabaseError(CollectionError):
     """Why slurmdbd cannot use the database, with what a database administrator does."""
 
 
-def statements(login: DatabaseLogin, name: str, address: str) -> str:
+def statements(server: DatabaseAccount, address: str) -> str:
     """What a database administrator runs on the server, without the password."""
-    user = f"'{login.user}'@'{address}'"
-    tls = " REQUIRE SSL" if login.ca else ""
+    user, name = f"'{server.user}'@'{address}'", server.name
+    tls = " REQUIRE SSL" if server.tls else ""
     return "\n".join(
         (
             "Correct the user, the password (file slurmdbd_storage_pass) or database_server.ca, without which there is "
@@ -63,37 +83,58 @@ def _covers(pattern: str, name: str) -> bool:
     return bool(re.fullmatch("".join(wildcards.get(part, re.escape(part[-1])) for part in parts), name))
 
 
-def asked(connection: Connection, query: str) -> Iterator[str]:
-    """The first value of each row; nothing where a table is missing."""
-    try:
-        yield from (row[0] for row in connection.query(query))
-    except DatabaseRefusalError:
-        return
+class Connection:
+    """The server, asked by MariaDB's client, which has the library that slurmdbd has.
+
+    Args:
+        server: the server.
+        options_file: the client's options, with the password.
+    """
+
+    def __init__(self, server: DatabaseAccount, options_file: str) -> None:
+        self.server = server
+        self.command = [CLIENT, f"--defaults-extra-file={options_file}", *OPTIONS]
+
+    def ask(self, query: str) -> list[str]:
+        """The rows of queries. Raises UnusableDatabaseError."""
+        answer = run(self.command, stdin=query, seconds=60)
+        if answer.status:
+            raise self.error(answer.message)
+        return answer.output.split("\n")[:-1]
+
+    def error(self, message: str) -> UnusableDatabaseError:
+        """The error for a message of the client, with what to do."""
+        found = ERROR.search(message)
+        if found is None or int(found[1]) >= OF_CLIENT:
+            what = found[2] if found else message
+            return UnusableDatabaseError(f"{self.where}: {what}. Correct database_server, or ask who runs it")
+        address = re.search(r"(?:'@|^Host )'([^']+)'", found[2])
+        return self.refusal(found[2], address[1] if address else "ADDRESS")
+
+    def refusal(self, what: str, address: str) -> UnusableDatabaseError:
+        """The error for what a database administrator has to do; address: what the server calls this host."""
+        return UnusableDatabaseError(f"{self.where}: {what}.\n{statements(self.server, address)}")
+
+    @property
+    def where(self) -> str:
+        """The server, for messages."""
+        return f"database server {self.server.host}, port {self.server.port}, user {self.server.user}"
 
 
-def inspect(login: DatabaseLogin, name: str) -> list[str]:
+def inspect(connection: Connection) -> Sequence[str]:
     """The protocol of Slurm in the database, and the columns that tell its release, after a check of all rights.
 
     Raises UnusableDatabaseError.
     """
-    where = f"database server {login.host}, port {login.port}, user {login.user}"
-    try:
-        with closing(Connection(login)) as connection:
-            grants = [row[0] for row in connection.query("SHOW GRANTS")]
-            if missing := missing_rights(grants, name):
-                lacking = f"lacks these rights on database {name}: {', '.join(missing)}"
-                raise UnusableDatabaseError(f"{where}: {lacking}.\n{statements(login, name, connection.address)}")
-            exists = f"SELECT schema_name FROM information_schema.schemata WHERE schema_name = '{name}'"
-            if not connection.query(exists):  # slurmdbd would make it, and then end (libmariadb 3.4, error 5027)
-                raise UnusableDatabaseError(
-                    f"{where}: there is no database {name}.\n{statements(login, name, connection.address)}"
-                )
-            protocol = f"SELECT MAX(rpc_version) FROM `{name}`.cluster_table WHERE deleted = 0"
-            columns = COLUMNS.format(name=name).strip().removesuffix(";")
-            return [next(asked(connection, protocol), ""), *asked(connection, columns)]
-    except DatabaseRefusalError as error:
-        address = re.search(r"(?:'@|^Host )'([^']+)'", str(error))
-        hint = statements(login, name, address[1] if address else "ADDRESS")
-        raise UnusableDatabaseError(f"{where}: {error}.\n{hint}") from None
-    except DatabaseError as error:
-        raise UnusableDatabaseError(f"{where}: {error}. Correct database_server, or ask who runs it") from None
+    name = connection.server.name
+    address, *grants = connection.ask("SELECT SUBSTRING_INDEX(USER(), '@', -1); SHOW GRANTS;")
+    if missing := missing_rights(grants, name):
+        raise connection.refusal(f"lacks these rights on database {name}: {', '.join(missing)}", address)
+    # slurmdbd would make it, and then end (libmariadb 3.4, error 5027)
+    if not connection.ask(f"SELECT schema_name FROM information_schema.schemata WHERE schema_name = '{name}'"):
+        raise connection.refusal(f"there is no database {name}", address)
+    tables = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{name}'"
+    if "cluster_table" not in connection.ask(tables):
+        return [""]
+    protocol = connection.ask(f"SELECT MAX(rpc_version) FROM `{name}`.cluster_table WHERE deleted = 0")
+    return [*protocol, *connection.ask(COLUMNS.format(name=name))]

@@ -39,10 +39,8 @@ def machines(lab: Lab) -> None:
         lab.script(node, GPUS, b"")
     trust = "ssh-keyscan -t ed25519 10.213.7.27 10.213.7.28 >>/srv/reader/.ssh/known_hosts 2>/dev/null"
     lab.command(DESK, trust)
-    homes = " ".join(f"/home/{name}" for name in PEOPLE)
-    lab.command(
-        HEAD, f"mkdir -p {homes} && for home in {homes}; do chown $((5100 + 10#${{home#/home/user}})) $home; done"
-    )
+    for number, name in enumerate(PEOPLE, 5101):
+        lab.command(HEAD, f"mkdir -p /home/{name} && chown {number} /home/{name}")
 
 
 def test_two_nodes_join(lab: Lab) -> None:

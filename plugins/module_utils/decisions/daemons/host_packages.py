@@ -37,7 +37,7 @@ def installed_packages(host: RunHost, role: str) -> list[str]:
 def packages_of_role(host: RunHost, role: str) -> list[str]:
     """The packages of one role; none of a role that has none in the tables."""
     if role == "mariadb" and host["slurm_database_server"]:
-        return list(DISTRIBUTION_PACKAGES["mariadb_client"]) if host["slurm_backup"] else []
+        return list(DISTRIBUTION_PACKAGES["mariadb_client"])
     if role in DISTRIBUTION_PACKAGES:
         return list(DISTRIBUTION_PACKAGES[role])
     names = list(source(host).packages.get(role, ()))

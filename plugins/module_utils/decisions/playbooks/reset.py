@@ -122,7 +122,9 @@ def _also_errors(host: RunHost) -> Iterator[str]:
             yield f"reset_also: found {shown(name)}, {unknown('part', name, CHOICES, ', '.join(CHOICES))}"
     if HOMES in named and PEOPLE not in named:
         yield "reset_also: found homes without people, allowed: people,homes, since accounts need their homes"
-    if DATABASE in named and host.flag(ROLE, "reset_backup") and not host["slurm_backup"]:
+    if DATABASE in named and host["slurm_database_server"]:
+        yield "reset_also: found database, which others run (database_server): its administrator drops it"
+    elif DATABASE in named and host.flag(ROLE, "reset_backup") and not host["slurm_backup"]:
         yield (
             "reset_also: found database, and there is no last backup without the key backup: add the key and run site, "
             "or set reset_backup=false"

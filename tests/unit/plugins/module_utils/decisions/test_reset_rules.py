@@ -36,6 +36,10 @@ def test_all_hosts_or_those_that_are_named() -> None:
         ({"reset_hosts": "head"}, "reset_hosts: found head, which "),
         ({"reset_also": "data,hoems"}, "reset_also: found 'hoems', unknown part, did you mean 'homes'?"),
         ({"reset_also": "homes"}, "reset_also: found homes without people"),
+        (
+            {"reset_also": "database", "slurm_database_server": {"host": "db"}},
+            "reset_also: found database, which others run",
+        ),
         ({"reset_also": "data, database"}, "reset_also: found database, and there is no last backup"),
     ],
 )
