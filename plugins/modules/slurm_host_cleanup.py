@@ -41,6 +41,7 @@ from ..module_utils.host.job_processes import processes, served_jobs
 from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, several, switch
 from ..module_utils.host.packages import added_packages, dpkg
+from ..module_utils.host.packages.added_packages import PackageRecord
 from ..module_utils.host.plan_result import PlanRow, plan_result
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ def clean(params: Params, check_mode: bool) -> list[PlanRow]:
     units = [os.path.basename(path) for path in files if UNIT.fullmatch(path.removeprefix(UNITS))]
     changes = stop_services(dict.fromkeys([*params["services"], *units]), check_mode)
     changes += remove_packages(params["packages"], check_mode)
+    record = added_packages.read_record()
     if params["added_packages"]:
         changes += remove_added_packages(params["kept_packages"], params["unpurged_packages"], check_mode)
     changes += remove_paths(files, "present", unlink, check_mode)
@@ -146,6 +148,8 @@ def clean(params: Params, check_mode: bool) -> list[PlanRow]:
         changes += without(part["path"], part["marker"], check_mode)
     empty, _left = sort_empty(params["empty_directories"], changes)
     changes += remove_paths(empty, "directory", os.rmdir, check_mode)
+    if params["added_packages"] and not check_mode:
+        keep_record(record)
     if files and not check_mode:
         remove_empty_directories(own)
         systemctl("daemon-reload")
@@ -251,6 +255,13 @@ def remove_added_packages(kept: Collection[str], unpurged: Collection[str], chec
     change_packages(PURGE, purged)
     change_packages(["apt-mark", "unhold"], held)
     return changes
+
+
+def keep_record(before: PackageRecord) -> None:
+    """Record the packages that stay, such as MariaDB with its data: a later reset can remove them. Raises OSError."""
+    if left := added_packages.removable(before, dpkg.installed(run([*dpkg.QUERY]).output), ()):
+        os.makedirs(os.path.dirname(added_packages.RECORD), exist_ok=True)
+        added_packages.write_record({"added": left})
 
 
 def change_packages(command: Iterable[str], names: Iterable[str]) -> None:

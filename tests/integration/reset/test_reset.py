@@ -140,6 +140,7 @@ def test_data_stays_unless_it_is_named(lab: Lab, before: dict[str, dict[str, set
     accounts = ("/etc/ssh/people", "/home/carol", "/var/lib/slurm-check")
     for host in (LOGIN, NODE, OTHER):
         assert differences(before[host], state(lab, host), kept + accounts) == []
+    assert lab.command(CONTROLLER, "ls -A /var/lib/gpucluster-slurm") == "packages.json"  # for the next test
     assert lab.command(CONTROLLER, "systemctl is-active mariadb") == "active"
     site(lab)
     assert lab.command(LOGIN, f"squeue -h -j {waiting} -o %T") == "PENDING"

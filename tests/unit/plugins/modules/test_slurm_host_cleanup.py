@@ -268,3 +268,13 @@ def test_added_packages_go_unless_another_one_needs_them(monkeypatch: pytest.Mon
     assert not done
     slurm_host_cleanup.remove_added_packages(["mariadb-*"], ["slurmc*"], False)
     assert done == [["remove", "slurmctld"], ["purge", "liba"], ["unhold", "libb"]]
+
+
+def test_what_stays_is_recorded_for_a_later_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = "mariadb-server installed install mariadb 1\nbash installed install bash 1\n"
+    monkeypatch.setattr(slurm_host_cleanup, "run", lambda _command, **_options: Answer(0, listing, ""))
+    monkeypatch.setattr(added_packages, "RECORD", str(tmp_path / "kept/packages.json"))
+    monkeypatch.setattr(added_packages, "File", partial(File, owner=getpass.getuser()))
+    slurm_host_cleanup.keep_record({"added": ["mariadb-server", "slurmd"], "held": ["slurmd"]})
+    assert added_packages.read_record() == {"added": ["mariadb-server"]}
+    slurm_host_cleanup.keep_record({})
