@@ -500,3 +500,13 @@ def test_the_commands_of_the_handbook_run_as_they_stand(found: dict[str, str], t
         run_as_typed(lab, re.sub(r"\b(NAME|ctl|node0[12])\b", lambda match: names[match[0]], command), tmp_path)
     assert len(commands(page)) == 7
     assert files_of_slurm(COPIED) == found
+
+
+def test_a_reset_leaves_slurm_with_its_files_of_before(one: Lab) -> None:
+    kept = one.command("ad-one", "cd /var/lib/gpucluster-slurm/found && find . -type f -exec sha256sum {} +")
+    run = one.playbook("reset", "-e", "reset_hosts=all")
+    assert (run.rc, run.failed) == (0, {}), run.output[-3000:]
+    one.script("ad-one", "cd /etc/slurm && sha256sum --check --quiet", kept.encode())
+    assert one.command("ad-one", "grep -rlE '(Managed by|BEGIN) gpucluster' /etc || true") == ""
+    one.command("ad-one", "test ! -e /var/lib/gpucluster-slurm")
+    assert one.command("ad-one", "timeout 120 srun hostname") == "ad-one"
