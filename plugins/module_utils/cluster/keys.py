@@ -182,7 +182,7 @@ KEYS = (
         "database_server",
         "mapping",
         """
-        A server of MariaDB or MySQL that others run, for slurmdbd on the host O(database), with these keys.
+        A server of MariaDB or MySQL that others run, for slurmdbd on the host C(database), with these keys.
         Without it, the collection installs MariaDB there.
 
         C(host), the name or the address of the server.
