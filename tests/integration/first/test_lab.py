@@ -70,13 +70,15 @@ people: people.csv
 accounting:
   accounts: [{name: vision}, {name: ocean}]
 END
-        key=$(cat ~/.ssh/id_ed25519.pub)
         echo name,uid,full_name,keys,account,limits.MaxJobs >people.csv
-        for n in $(seq -w 20); do echo user$n,$((5100 + 10#$n)),User $n,$key,vision,10 >>people.csv; done
+        for n in $(seq -w 20); do
+          ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/user$n
+          echo "user$n,51$n,User $n,$(cat ~/.ssh/user$n.pub),vision,10" >>people.csv
+        done
         """
         + SITE,
     )
-    output = ssh(lab, "ssh -o StrictHostKeyChecking=accept-new user20@10.213.7.24 'srun --nodes=4 id -un'")
+    output = ssh(lab, "ssh -i ~/.ssh/user20 user20@10.213.7.24 'srun --nodes=4 id -un'")
     assert output.split() == ["user20"] * 4
 
 
@@ -95,7 +97,8 @@ def test_containers_and_the_page(lab: Lab) -> None:
     box = "mkdir -p box/bin && cp /bin/busybox box/bin/ && apptainer build box.sif box >/dev/null 2>&1"
     run = "srun --nodes=4 --gres=gpu:1 apptainer exec ~/box.sif /bin/busybox echo in a container"
     lab.command(HEAD, "apt-get install --yes --quiet=2 busybox-static")
-    said = ssh(lab, f"ssh user01@10.213.7.24 {box!r} && ssh user01@10.213.7.24 {run!r}")
+    person = "ssh -i ~/.ssh/user01 user01@10.213.7.24"
+    said = ssh(lab, f"{person} {box!r} && {person} {run!r}")
     assert said.splitlines() == ["in a container"] * 4
     lab.wait_for(HEAD, "curl --insecure --silent https://localhost/", "first-gpu4")
 
