@@ -260,7 +260,7 @@ def remove_added_packages(kept: Collection[str], unpurged: Collection[str], chec
 def keep_record(before: PackageRecord) -> None:
     """Record the packages that stay, such as MariaDB with its data: a later reset can remove them. Raises OSError."""
     if left := added_packages.removable(before, dpkg.installed(run([*dpkg.QUERY]).output), ()):
-        os.makedirs(os.path.dirname(added_packages.RECORD), exist_ok=True)
+        os.makedirs(os.path.dirname(added_packages.RECORD), mode=0o755, exist_ok=True)
         added_packages.write_record({"added": left})
 
 

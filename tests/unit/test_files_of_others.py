@@ -89,6 +89,7 @@ PLACES: dict[str, str] = {
     "plugins/module_utils/host/program_library.py": ROOTS,
     "plugins/module_utils/host/replacing.py": "test_outputs, test_outputs_that_are_read, test_the_directory_of_outputs",
     "plugins/modules/slurm_conversion.py": ROOTS,
+    "plugins/modules/slurm_database_server.py": RANDOM,
     "plugins/modules/slurm_firewall.py": ROOTS,
     "plugins/modules/slurm_host_cleanup.py": ROOTS,
     "plugins/modules/slurm_image.py": ROOTS,
