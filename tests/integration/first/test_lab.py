@@ -102,7 +102,7 @@ def test_containers_and_the_page(lab: Lab) -> None:
     lab.command(HEAD, "apt-get install --yes --quiet=2 busybox-static")
     person = "ssh -i ~/.ssh/user01 user01@10.213.7.24"
     said = ssh(lab, f"{person} {box!r} && {person} {run!r}")
-    assert said.splitlines() == ["in a container"] * 4
+    assert said.splitlines().count("in a container") == 4  # apptainer warns of what it does not find
     lab.wait_for(HEAD, "curl --insecure --silent https://localhost/", "first-gpu4")
 
 
