@@ -115,7 +115,7 @@ def own_files(trees: Iterable[str], spared: Collection[str]) -> Iterator[str]:
         for directory, names, files in os.walk(tree):
             names[:] = sorted(name for name in names if os.path.join(directory, name) not in spared)
             for path in (os.path.join(directory, name) for name in sorted(files) if not name.endswith(MOUNTS)):
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError):  # it has gone meanwhile
                     if NAME in os.path.basename(path) or managed(path):
                         yield path
 

@@ -30,9 +30,9 @@ find /etc -xdev -type f -not -name '*-' -print0 | sort -z | xargs -0 sha256sum
 """
 
 OF_RUNS = {
-    "/etc/group", "/etc/gshadow", "/etc/passwd", "/etc/shadow", "/etc/subgid", "/etc/subuid",
-    "/etc/ld.so.cache", "/etc/mailcap",
-}  # fmt: skip
+    *("/etc/group", "/etc/gshadow", "/etc/passwd", "/etc/shadow", "/etc/subgid", "/etc/subuid"),
+    *("/etc/ld.so.cache", "/etc/mailcap"),
+}
 """Files that the system changes with system users and with libraries: system users of packages stay."""
 
 
