@@ -18,6 +18,9 @@ OPTIONS = ("--batch", "--raw", "--skip-column-names", "--connect-timeout=15", "-
 ERROR = re.compile(r"ERROR (\d+)(?: \(\w+\))?(?: at line \d+)?: (.*)")
 """The number and the message of an error that the client prints."""
 
+OF_SERVER = re.compile(r"before completion of TLS handshake.*: (\d+) - (.*)")
+"""The same of an error of the server that comes before the TLS handshake, in an error of the client."""
+
 OF_CLIENT = 2000
 """The number of the first error of the client's library; those before are the server's (MariaDB's error codes)."""
 
@@ -104,7 +107,7 @@ class Connection:
 
     def error(self, message: str) -> UnusableDatabaseError:
         """The error for a message of the client, with what to do."""
-        found = ERROR.search(message)
+        found = OF_SERVER.search(message) or ERROR.search(message)
         if found is None or int(found[1]) >= OF_CLIENT:
             what = found[2] if found else message
             return UnusableDatabaseError(f"{self.where}: {what}. Correct database_server, or ask who runs it")

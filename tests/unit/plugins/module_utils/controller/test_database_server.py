@@ -67,6 +67,11 @@ def test_a_server_that_refuses_the_user_gets_the_statements(monkeypatch: pytest.
     assert "  GRANT ALL PRIVILEGES ON `slurm_acct_db`.* TO 'slurm'@'10.0.0.4';" in message
     blocked = "ERROR 1130 (HY000): Host '10.0.0.5' is not allowed to connect to this MariaDB server"
     assert "CREATE USER IF NOT EXISTS 'slurm'@'10.0.0.5'" in error_of(client(monkeypatch, error=blocked))
+    early = (
+        "ERROR 2026 (HY000): Received error packet before completion of TLS handshake. The authenticity of the "
+        "following error cannot be verified: 1130 - Host '10.0.0.6' is not allowed to connect to this MariaDB server"
+    )
+    assert "CREATE USER IF NOT EXISTS 'slurm'@'10.0.0.6'" in error_of(client(monkeypatch, error=early))
 
 
 @pytest.mark.parametrize(
