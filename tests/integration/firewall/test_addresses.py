@@ -25,7 +25,9 @@ def lab_with_names(lab: Lab, tmp_path: Path) -> Lab:
     """The lab with a name in each list, and a further name of a node."""
     firewall: dict[str, Any] = {**lab.cluster["firewall"], "ssh": ["desk.cluster.example"]}
     firewall["open"] = [{"hosts": "login", "ports": 8443, "from": ["portal.cluster.example"]}]
-    return with_cluster(lab, tmp_path, {**lab.cluster, "firewall": firewall, "further_addresses": FURTHER})
+    return with_cluster(
+        lab, tmp_path, {**lab.cluster, "firewall": firewall, "further_addresses": FURTHER}, registry_tls=False
+    )
 
 
 def site(lab: Lab, tmp_path: Path, answers: str) -> Run:
