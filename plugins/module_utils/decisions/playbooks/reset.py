@@ -34,16 +34,16 @@ DAEMONS = ("slurmctld", "slurmdbd", "slurmrestd")
 """Those that compute nodes do not have."""
 
 DIRECTORIES = ("/etc/gpucluster-slurm", "/etc/ssh/people.keys.d", "/var/cache/gpucluster-slurm", SCRIPTS_DIR)
-DATA_DIRECTORIES = (
-    *(LIB_DIR, LOG_DIR, JOB_DIR, PYXIS_DIR, "/var/spool/slurmd", "/var/lib/munge", "/var/log/munge"),
-    "/var/lib/prometheus",
-)
+DATA_DIRECTORIES = (*(LIB_DIR, LOG_DIR, JOB_DIR, PYXIS_DIR, "/var/spool/slurmd", "/var/lib/munge", "/var/log/munge"),)
+SERIES_DIRECTORY = "/var/lib/prometheus"
+"""On the host of the key `monitoring` alone: elsewhere a site's own exporter may use it."""
+
 STATE_PARAMETERS = ("StateSaveLocation", "SlurmdSpoolDir")
 MARIADB = ("mariadb-*", "galera-*", "libmariadb*")
 """The packages that stay while they have data."""
 
-WITH_DATA = ("slurmctld", "slurm-smd-slurmctld", "prometheus", "prometheus-alertmanager")
-"""The packages whose purge removes data (`postrm` of the packages of Debian)."""
+WITH_DATA = ("slurmctld", "slurmdbd", "slurm-smd-slurm*", "prometheus", "prometheus-alertmanager")
+"""The packages whose purge removes data or logs (`postrm` of the packages of Debian)."""
 
 OF_MARIADB = ("information_schema", "mysql", "performance_schema", "sys")
 RELOADED = ("nginx", "nfs-server", "prometheus-node-exporter")
@@ -211,7 +211,7 @@ def _data(host: RunHost) -> list[str]:
     """Directories with data. One that others may use as well stays."""
     chosen = [str(host["slurm_conf"].get(name) or "") for name in STATE_PARAMETERS]
     own = [path for path in chosen if path.startswith("/") and "%" not in path and path not in TOPS]
-    return [*DATA_DIRECTORIES, *own]
+    return [*DATA_DIRECTORIES, *own, *([SERIES_DIRECTORY] if host.within("slurm_monitoring") else [])]
 
 
 def _homes(host: RunHost) -> list[str]:

@@ -63,6 +63,13 @@ def test_data_goes_only_if_it_is_named() -> None:
     assert {"/var/lib/slurm", "/var/log/slurm"} <= {*named.directories}
     assert not {"/var/spool", "/var/spool/slurmd.%n", "/var/log"} & {*named.directories}
     assert named.kept_packages == []
+    assert "/var/lib/prometheus" not in named.directories
+
+
+def test_the_series_go_from_the_host_that_has_them() -> None:
+    host = hosts(reset_also="data")["head"]
+    host.set(group_names=["slurm_controller", "slurm_monitoring"])
+    assert "/var/lib/prometheus" in reset.cleanup(host).directories
 
 
 def test_mariadb_stays_for_databases_of_others() -> None:
