@@ -66,6 +66,7 @@ from ..module_utils.controller.change_plan import Step, kinds, read_at_start, re
 from ..module_utils.controller.controller_host import text
 from ..module_utils.controller.daemons import (
     DAEMONS,
+    Before,
     ConfigError,
     Daemon,
     NotYetError,
@@ -305,9 +306,30 @@ def act_and_wait(daemon: Daemon, action: str, configuration: Configuration) -> l
             daemon.act(action, configuration)
         daemon.wait(configuration)
     except NotYetError:
-        daemon.act("restart", configuration)
-        daemon.wait(configuration)
-        return [f"{daemon.name} did not answer after scontrol reconfigure, so it was restarted. That ends no job"]
+        return restart_silent(daemon, configuration)
+    return []
+
+
+def restart_silent(daemon: Daemon, configuration: Configuration) -> list[str]:
+    """Restart a daemon that does not answer after its reconfigure. Returns the message. Raises ConfigError."""
+    daemon.act("restart", configuration)
+    daemon.wait(configuration)
+    return [f"{daemon.name} did not answer after scontrol reconfigure, so it was restarted. That ends no job"]
+
+
+def verify(daemon: Daemon, plan: Plan, before: Before, action: str) -> list[str]:
+    """Verify what is in force; a daemon can also fall silent after its first answer. Returns messages.
+
+    Raises ConfigError.
+    """
+    try:
+        daemon.verify(plan.new, plan.steps, before)
+    except NotYetError:
+        if action != "reconfigure":
+            raise
+        messages = restart_silent(daemon, plan.new)
+        daemon.verify(plan.new, plan.steps, before)
+        return messages
     return []
 
 
@@ -322,7 +344,7 @@ def apply(daemon: Daemon, plan: Plan, action: str) -> tuple[list[str], list[str]
     kept_files.remove_files(plan.present.directory, plan.present.gone)
     try:
         messages = act_and_wait(daemon, action, new)
-        daemon.verify(new, plan.steps, before)
+        messages += verify(daemon, plan, before, action)
     except (ConfigError, ValueError) as error:
         if isinstance(error, NotYetError) and not daemon.interruptible:
             raise ConfigError(f"{error}. It is left running with the new files; see its log", put_back=False) from None

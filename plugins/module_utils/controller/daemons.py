@@ -100,11 +100,12 @@ class NotYetError(ConfigError):
 
 
 def ask(*command: str) -> str:
-    """The output of a command. Raises ConfigError with its message if it fails."""
+    """The output of a command. Raises ConfigError with its message if it fails; NotYetError without an answer."""
     try:
         return output(command)
     except CommandError as error:
-        raise ConfigError(str(error)) from None
+        silent = UNANSWERED.search(str(error))
+        raise (NotYetError if silent else ConfigError)(str(error)) from None
 
 
 class Daemon:

@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.conf_file import (
@@ -1121,3 +1122,15 @@ def test_a_removal_of_nodes_brings_nothing_else_into_force(tmp_path: Path, end_j
     assert "PartitionName=p MaxTime (none) -> 5" in text
     assert "NodeName=n2" not in text
     assert "site.yml" in text
+
+
+def test_a_daemon_that_falls_silent_after_its_first_answer_is_restarted() -> None:
+    daemon, before = Mock(), Before({}, frozenset())
+    daemon.name = "slurmctld"
+    daemon.verify.side_effect = [NotYetError("Socket timed out on send/recv operation"), None]
+    (message,) = slurm_config.verify(daemon, Mock(), before, "reconfigure")
+    assert "slurmctld did not answer after scontrol reconfigure, so it was restarted" in message
+    assert daemon.act.call_args.args[0] == "restart"
+    daemon.verify.side_effect = NotYetError("Socket timed out on send/recv operation")
+    with pytest.raises(NotYetError):
+        slurm_config.verify(daemon, Mock(), before, "restart")
