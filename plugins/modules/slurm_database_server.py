@@ -40,7 +40,7 @@ from ..module_utils.configuration.release_order import PACKAGE_SOURCE
 from ..module_utils.configuration.upgrade import database_release, parts, tables_release
 from ..module_utils.controller.daemons import ConfigError, Slurmdbd, refuse_later
 from ..module_utils.controller.database_server import CLIENT, Connection, DatabaseAccount, inspect
-from ..module_utils.formats.written import written
+from ..module_utils.formats.written import mariadb_client_options
 from ..module_utils.host.files import write_new
 from ..module_utils.host.module_run import Params, run_module
 from ..module_utils.host.options import option, switch
@@ -52,14 +52,11 @@ SLURMDBD = "/usr/sbin/slurmdbd"
 
 
 def client_options(params: Params, directory: str) -> str:
-    """The options of MariaDB's client in a file: a command line would show the password. Returns its path."""
-    tls: dict[str, object] = {"ssl": False}
-    if params["ca"]:
-        tls = {"ssl-ca": f"{directory}/ca.pem", "ssl-verify-server-cert": True}
-        write_new(f"{directory}/ca.pem", params["ca"].encode(), 0o600)
-    options = {**{name: params[name] for name in ("host", "port", "user", "password")}, **tls}
-    lines = "".join(f"{name} = {written(value, 'mariadb')}\n" for name, value in options.items())
-    write_new(f"{directory}/client.cnf", f"[client]\n{lines}".encode(), 0o600)
+    """Write the options of MariaDB's client; the path of the file."""
+    ca = f"{directory}/ca.pem" if params["ca"] else ""
+    if ca:
+        write_new(ca, params["ca"].encode(), 0o600)
+    write_new(f"{directory}/client.cnf", mariadb_client_options(params, params["password"], ca).encode(), 0o600)
     return f"{directory}/client.cnf"
 
 

@@ -29,7 +29,6 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
@@ -60,19 +59,11 @@ LIMIT = 150
 """Seconds for the end of a service."""
 LIMIT_OF_PACKAGE = 600
 """Seconds for the removal of a package, with the wait for another apt."""
-PURGE = [
-    "env",
-    "DEBIAN_FRONTEND=noninteractive",
-    "apt-get",
-    "--quiet=1",
-    "--option=DPkg::Lock::Timeout=300",
-    "purge",
-    "--allow-change-held-packages",  # those of Slurm are held
-    "--yes",
-]
+APT_GET = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet=1", "--option=DPkg::Lock::Timeout=300"]
+CONFIRMED = ["--allow-change-held-packages", "--yes"]  # those of Slurm are held
+PURGE, REMOVE = [*APT_GET, "purge", *CONFIRMED], [*APT_GET, "remove", *CONFIRMED]
 DEPENDS = ["apt-cache", "depends", "--installed", "--recurse", "--no-recommends", "--no-suggests", "--no-enhances"]
 DEPENDS += ["--no-conflicts", "--no-breaks", "--no-replaces"]
-REMOVE = "remove"
 REMOVED = re.compile(r"^(?:Purg|Remv) (\S+)", re.MULTILINE)
 """A package that apt would remove, in the output of its simulation."""
 
@@ -139,7 +130,7 @@ def clean(params: Params, check_mode: bool) -> list[PlanRow]:
     changes += remove_packages(params["packages"], check_mode)
     record = added_packages.read_record()
     if params["added_packages"]:
-        changes += remove_added_packages(params["kept_packages"], params["unpurged_packages"], check_mode)
+        changes += remove_added_packages(record, params["kept_packages"], params["unpurged_packages"], check_mode)
     changes += remove_paths(files, "present", unlink, check_mode)
     if params["restored"]:
         changes += restored(params["restored"]["kept"], params["restored"]["path"], check_mode)
@@ -160,7 +151,7 @@ def clean(params: Params, check_mode: bool) -> list[PlanRow]:
 
 def unlink(path: str) -> None:
     """Remove a file, which may have gone with its package. Raises OSError."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):  # it has gone with its package
         os.unlink(path)
 
 
@@ -230,16 +221,19 @@ def remove_packages(names: Iterable[str], check_mode: bool) -> list[PlanRow]:
     return changes
 
 
-def remove_added_packages(kept: Collection[str], unpurged: Collection[str], check_mode: bool) -> list[PlanRow]:
+def remove_added_packages(
+    record: PackageRecord, kept: Collection[str], unpurged: Collection[str], check_mode: bool
+) -> list[PlanRow]:
     """Purge all packages that came with this collection and no other one needs, and hold none any more.
 
     Args:
+        record: what came with it.
         kept: patterns of names of packages that stay.
         unpurged: patterns of those that are removed, since a purge would remove their data as well.
 
     Raises CommandError, OSError.
     """
-    record, present = added_packages.read_record(), dpkg.installed(run([*dpkg.QUERY]).output)
+    present = dpkg.installed(run([*dpkg.QUERY]).output)
     names = added_packages.removable(record, present, kept)
     if names and (others := removed_with(names) - {*names}):
         needed = dependencies(others)
@@ -249,9 +243,9 @@ def remove_added_packages(kept: Collection[str], unpurged: Collection[str], chec
     changes += [{"what": f"hold of package {name}", "before": "held", "after": None} for name in held]
     if check_mode:
         return changes
-    removed = [name for name in names if any(fnmatchcase(name, pattern) for pattern in unpurged)]
+    removed = [name for name in names if added_packages.matches(name, unpurged)]
     purged = [name for name in names if name not in removed]
-    change_packages([REMOVE if word == "purge" else word for word in PURGE], removed)
+    change_packages(REMOVE, removed)
     change_packages(PURGE, purged)
     change_packages(["apt-mark", "unhold"], held)
     return changes

@@ -57,10 +57,7 @@ def check(checker: Checker, found: Any, database: str) -> DatabaseServerKey:
     """The checked value of the key, with every default except `ca`. database: the host of slurmdbd."""
     if not found:
         return {}
-    if isinstance(found, Mapping) and "password" in found:
-        what = "is not a key of the cluster file: put it into the file slurmdbd_storage_pass of slurm_secrets_dir"
-        checker.problem("database_server.password", what)
-        found = {key: value for key, value in found.items() if key != "password"}
+    found = checker.without_password("database_server", found, "slurmdbd_storage_pass")
     given = checker.check(DATABASE_SERVER, "database_server", found)
     if not database:
         checker.problem("database_server", "needs the key database, the host of slurmdbd")

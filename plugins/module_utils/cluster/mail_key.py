@@ -65,11 +65,7 @@ def check(checker: Checker, found: Any, slurm_conf: Mapping[str, Any]) -> MailKe
     """The checked value of the key `mail`, with every default except `user`."""
     if not found:
         return {}
-    if isinstance(found, Mapping) and "password" in found:
-        what = "is not a key of the cluster file: put it into the file mail_password of slurm_secrets_dir"
-        checker.problem("mail.password", what)
-        found = {key: value for key, value in found.items() if key != "password"}
-    mail = checker.check(MAIL, "mail", found)
+    mail = checker.check(MAIL, "mail", checker.without_password("mail", found, "mail_password"))
     checker.refuse_derived("mail", ["MailProg"], slurm_conf)
     checker.refuse_derived("mail.domain", ["MailDomain"], slurm_conf)
     if "user" in mail and mail.get("tls") == "none":

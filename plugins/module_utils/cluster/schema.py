@@ -850,6 +850,14 @@ class Checker:
             if name.lower() in given:
                 self.problem(f"slurm_conf.{name}", f"is derived from {self.key(key)}: remove one of them")
 
+    def without_password(self, key: str, found: Any, file: str) -> Any:
+        """The value of a key without a password, which is refused. file: the name of the secret that has it."""
+        if not isinstance(found, Mapping) or "password" not in found:
+            return found
+        what = f"is not a key of the cluster file: put it into the file {file} of slurm_secrets_dir"
+        self.problem(f"{key}.password", what)
+        return {name: value for name, value in found.items() if name != "password"}
+
     def check(self, kind: Kind[Content], key: str, found: Any) -> Content:
         """Check a mapping and return its valid part. Keys without a value are treated as missing."""
         if not isinstance(found, Mapping):

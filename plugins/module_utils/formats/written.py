@@ -35,6 +35,17 @@ def written(value: Any, form: str) -> str:
     return FORMATS[form](value)
 
 
+def mariadb_client_options(server: Mapping[str, Any], password: str, ca: str) -> str:
+    """The options of MariaDB's client for a server, as a file has them: a command line would show the password.
+
+    server: its host, port and user. ca: the path of the certificates that check it; without one there is no TLS.
+    Raises ValueError as `written`.
+    """
+    tls = {"ssl-ca": ca, "ssl-verify-server-cert": True} if ca else {"ssl": False}
+    options = {**{name: server[name] for name in ("host", "port", "user")}, "password": password, **tls}
+    return "[client]\n" + "".join(f"{name} = {written(value, 'mariadb')}\n" for name, value in options.items())
+
+
 def password_errors(passwords: Mapping[str, str], forms: Mapping[str, str]) -> list[str]:
     """The passwords that cannot be written, as `FILE: found ..., allowed: ...`, with a character of them at most.
 

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from ...cluster.control_files import archive
-from ...formats.written import written
+from ...formats.written import mariadb_client_options
 from ..known import registered, secret_sources
 from ..known.daemon_records import ServiceOptions
 from ..known.host_paths import DATABASE_CA, LIB_DIR
@@ -156,12 +156,9 @@ def _client(host: RunHost) -> list[HostFile]:
     if not has_server(host):
         return []
     server = host["slurm_database_server"]
-    given = {name: server[name] for name in ("host", "port", "user")}
     secret = (secret_sources.secret(host, secret_sources.DATABASE) or b"").decode().rstrip()
-    tls = {"ssl-ca": DATABASE_CA, "ssl-verify-server-cert": True} if server.get("ca") else {"ssl": False}
-    options = {**given, "password": secret, **tls}
-    lines = "".join(f"{name} = {written(value, 'mariadb')}\n" for name, value in options.items())
-    content = base64.b64encode(f"[client]\n{lines}".encode()).decode()
+    text = mariadb_client_options(server, secret, DATABASE_CA if server.get("ca") else "")
+    content = base64.b64encode(text.encode()).decode()
     return [*unloaded(certificate_files(host)), {"path": CLIENT, "secret": content, "mode": "0600", "loaded": False}]
 
 

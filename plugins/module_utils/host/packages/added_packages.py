@@ -59,4 +59,9 @@ def end(present: Iterable[str], held: Iterable[str]) -> None:
 def removable(record: PackageRecord, present: Collection[str], kept: Collection[str]) -> list[str]:
     """The packages that were added and are still there, without those whose names match a pattern of `kept`."""
     added = [name for name in record.get("added") or [] if name in present]
-    return [name for name in added if not any(fnmatchcase(name, pattern) for pattern in kept)]
+    return [name for name in added if not matches(name, kept)]
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether the name of a package matches one of these patterns, as of a shell."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -243,7 +243,10 @@ def test_a_host_with_a_job_is_refused(
 
 def test_added_packages_go_unless_another_one_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package `mine` of the site needs libb."""
-    record = {"added": ["liba", "libb", "mariadb-server", "slurmctld"], "held": ["liba", "libb"]}
+    record: added_packages.PackageRecord = {
+        "added": ["liba", "libb", "mariadb-server", "slurmctld"],
+        "held": ["liba", "libb"],
+    }
     listing = "".join(
         f"{name} installed hold {name} 1\n" for name in ("liba", "libb", "mariadb-server", "mine", "slurmctld")
     )
@@ -262,11 +265,12 @@ def test_added_packages_go_unless_another_one_needs_them(monkeypatch: pytest.Mon
         return Answer(0, "", "")
 
     monkeypatch.setattr(slurm_host_cleanup, "run", run)
-    monkeypatch.setattr(added_packages, "read_record", lambda: record)
     wanted = ["package liba", "package slurmctld", "hold of package libb"]
-    assert [row["what"] for row in slurm_host_cleanup.remove_added_packages(["mariadb-*"], ["slurmc*"], True)] == wanted
+    assert [
+        row["what"] for row in slurm_host_cleanup.remove_added_packages(record, ["mariadb-*"], ["slurmc*"], True)
+    ] == wanted
     assert not done
-    slurm_host_cleanup.remove_added_packages(["mariadb-*"], ["slurmc*"], False)
+    slurm_host_cleanup.remove_added_packages(record, ["mariadb-*"], ["slurmc*"], False)
     assert done == [["remove", "slurmctld"], ["purge", "liba"], ["unhold", "libb"]]
 
 
