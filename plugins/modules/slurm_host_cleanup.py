@@ -61,7 +61,8 @@ LIMIT_OF_PACKAGE = 600
 """Seconds for the removal of a package, with the wait for another apt."""
 APT_GET = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet=1", "--option=DPkg::Lock::Timeout=300"]
 CONFIRMED = ["--allow-change-held-packages", "--yes"]  # those of Slurm are held
-PURGE, REMOVE = [*APT_GET, "purge", *CONFIRMED], [*APT_GET, "remove", *CONFIRMED]
+PURGE = [*APT_GET, "purge", *CONFIRMED]
+REMOVE = [*APT_GET, "remove", *CONFIRMED]
 DEPENDS = ["apt-cache", "depends", "--installed", "--recurse", "--no-recommends", "--no-suggests", "--no-enhances"]
 DEPENDS += ["--no-conflicts", "--no-breaks", "--no-replaces"]
 REMOVED = re.compile(r"^(?:Purg|Remv) (\S+)", re.MULTILINE)
