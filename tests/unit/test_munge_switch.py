@@ -238,6 +238,7 @@ def test_slurmctld_is_not_asked_while_one_has_stopped(
 
 def test_a_host_that_is_refused_goes_back(program: ModuleType, host: Any, calls: Path, stand_in: StandIn) -> None:
     stand_in("sinfo", "echo Protocol authentication error; exit 1")
+    host.wait = 60.0  # for ten answers
     with pytest.raises(program.SwitchError, match="refused the new key"):
         program.switch(host, 0)
     assert host.present.read_bytes() == OLD

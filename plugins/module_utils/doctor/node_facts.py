@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..client.commands import NOT_STARTED, run
+from ..client.munge_credentials import DECODE
 from ..controller.sockets import connection_error, sockets
 from ..gpu.devices import NVIDIA
 from ..hardware.cpu_files import TopologyError, counted_cpus
@@ -121,7 +122,7 @@ def _count_cpus() -> int:
 
 def _check_credential(credential: str) -> str:
     """Why this host does not take a credential; empty if it does."""
-    answer = run(["unmunge", "--no-output"], stdin=credential, seconds=10)
+    answer = run(DECODE, stdin=credential, seconds=10)
     return " ".join(answer.message.split()) if answer.status else ""
 
 

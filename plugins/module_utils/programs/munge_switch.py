@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..client.commands import run
+from ..client.munge_credentials import DECODE
 from ..host import replacing
 from ..host.json_files import read_record
 from ..language.errors import CollectionError
@@ -168,7 +169,7 @@ def restart() -> None:
     """Let munged read its key, and prove that it opens its own credentials."""
     if failure := begin("restart", "munge"):
         raise SwitchError(failure)
-    must("unmunge", "--no-output", stdin=must("munge", "--no-input"))
+    must(*DECODE, stdin=must("munge", "--no-input"))
 
 
 def take_next(host: SwitchedHost) -> None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...client.munge_credentials import DECODE, ENCODE
 from ..known import image, registered, secret_sources
 from ..known.daemon_records import ServiceOptions
 from ..known.run_host import RunHost
@@ -19,11 +20,6 @@ from ..known.whole_cluster import serves, serving_controller, state_mark
 
 if TYPE_CHECKING:
     from ....plugin_utils.results.module_results import HostAnswer
-
-ENCODE = ["munge", "--no-input", "--ttl=120", "--restrict-uid=0"]
-"""The command that makes a credential."""
-
-DECODE = ["unmunge", "--no-output"]
 
 KEY = "/etc/munge/munge.key"
 """The key on a host."""

@@ -147,9 +147,9 @@ def test_a_proof_is_what_the_command_prints_and_a_failure_has_its_words() -> Non
     module.run_command.return_value = (0, "MUNGE:AwQ:\n", "")
     assert slurm_service.check_service(module, {"command": ["munge"], "stdin": "x"}) == "MUNGE:AwQ:"
     assert module.run_command.call_args.kwargs == {"data": "x"}
-    module.run_command.return_value = (15, "", "unmunge: Error: Expired credential\n")
-    with pytest.raises(slurm_service.ServiceError, match="unmunge --no-output: unmunge: Error: Expired credential"):
-        slurm_service.check_service(module, {"command": ["unmunge", "--no-output"], "stdin": ""})
+    module.run_command.return_value = (15, "STATUS:          Expired credential (15)\n", "")
+    with pytest.raises(slurm_service.ServiceError, match=r"unmunge --keys=STATUS: STATUS: +Expired credential"):
+        slurm_service.check_service(module, {"command": ["unmunge", "--keys=STATUS"], "stdin": ""})
 
 
 @pytest.mark.parametrize(("check", "proof"), [(True, {"command": ["munge"], "stdin": ""}), (False, None)])
