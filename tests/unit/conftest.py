@@ -35,11 +35,29 @@ PLUGINS = Path(__file__).parent / "plugins"
 OF_ANSIBLE = (PLUGINS / "module_utils/cluster/test_argument_specs.py", PLUGINS / "module_utils/facts/test_answers.py")
 
 
+def is_once(path: Path) -> bool:
+    """Whether a file has tests of code that knows little of Ansible."""
+    return path not in OF_ANSIBLE and any(path.is_relative_to(PLUGINS / name) for name in ("module_utils", "modules"))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without the tests that have the marker `once`, most files need not be read."""
+    left_out = "not once" in config.option.markexpr and collection_path.suffix == ".py" and is_once(collection_path)
+    return left_out or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of code that knows little of Ansible. Each scenario runs the modules on the hosts' Python."""
     for item in items:
-        if {PLUGINS / "module_utils", PLUGINS / "modules"} & {*item.path.parents} and item.path not in OF_ANSIBLE:
+        if is_once(item.path):
             item.add_marker(pytest.mark.once)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def packed_modules(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Playbooks find the modules that earlier ones have packed (callback/packed_modules.py)."""
+    os.environ["PACKED_MODULES"] = str(tmp_path_factory.mktemp("packed"))
+    os.environ["ANSIBLE_CALLBACK_PLUGINS"] = str(Path(__file__).parent / "callback")
 
 
 @pytest.fixture(autouse=True)

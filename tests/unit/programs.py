@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module, reload
 from pathlib import Path
@@ -20,3 +21,10 @@ StandIn = Callable[[str, str], None]
 def load(name: str) -> ModuleType:
     """A program as a module, by its name in `module_utils/programs`, new for each test that changes it."""
     return reload(import_module(f"{PROGRAMS}.{name}"))
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The environment of ansible-playbook, without the settings and the colours of whoever runs the tests."""
+    others = ("ANSIBLE_", "NO_COLOR")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    return {**own, "ANSIBLE_CALLBACK_PLUGINS": os.environ["ANSIBLE_CALLBACK_PLUGINS"], **variables}

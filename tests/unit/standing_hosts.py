@@ -10,7 +10,6 @@ Only the hosts are stand-ins: Ansible, the playbooks and the control host's side
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from programs import environment
 
 Answers = Mapping[str, Any]
 """What a host says, by the last part of a module's name: an answer, or the text itself."""
@@ -197,13 +197,12 @@ class Hosts:
         """Run a playbook on them."""
         return subprocess.run(
             [str(Path(sys.executable).parent / "ansible-playbook"), playbook, "-i", str(self.file), *arguments],
-            env={
-                **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-                "ANSIBLE_CONFIG": str(self.directory / "ansible.cfg"),
-                "ANSIBLE_FORKS": "6",
-                "ANSIBLE_PIPELINING": "True",  # half of the time
-                "NO_COLOR": "1",
-            },
+            env=environment(
+                ANSIBLE_CONFIG=str(self.directory / "ansible.cfg"),
+                ANSIBLE_FORKS="6",
+                ANSIBLE_PIPELINING="True",  # half of the time
+                NO_COLOR="1",
+            ),
             cwd=self.directory,
             capture_output=True,
             text=True,

@@ -41,9 +41,24 @@ RUBBISH = {
 }
 
 
+@pytest.fixture(name="installed", scope="module")
+def installed_programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The programs as hosts have them: after the first call, Python need not compile them again."""
+    directory = tmp_path_factory.mktemp("installed")
+    found = {}
+    for file in library("job-tools", job_tools.PROGRAMS):
+        path = directory / file["path"].lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file["content"].replace('path.insert(0, "', f'path.insert(0, "{directory}'))
+        if file.get("mode"):
+            path.chmod(0o755)
+            found[path.name] = path
+    return found
+
+
 @pytest.fixture(name="programs")
-def installed_programs(tmp_path: Path, stand_in: StandIn) -> dict[str, Path]:
-    """The programs as hosts have them, and stand-ins for Slurm's commands with answers of 24.11."""
+def programs_with_answers(installed: dict[str, Path], stand_in: StandIn) -> dict[str, Path]:
+    """The programs, and stand-ins for Slurm's commands with answers of 24.11."""
     stand_in("sacct", f"printf '{JOB}'")
     stand_in("squeue", f"cat {RECORDED}/jobs")
     answers = {
@@ -55,15 +70,7 @@ def installed_programs(tmp_path: Path, stand_in: StandIn) -> dict[str, Path]:
     }
     cases = " ".join(f"{words}) cat {RECORDED}/{file};;" for words, file in answers.items())
     stand_in("scontrol", f'case "$*" in {cases} esac')
-    found = {}
-    for file in library("job-tools", job_tools.PROGRAMS):
-        path = tmp_path / file["path"].lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(file["content"].replace('path.insert(0, "', f'path.insert(0, "{tmp_path}'))
-        if file.get("mode"):
-            path.chmod(0o755)
-            found[path.name] = path
-    return found
+    return installed
 
 
 def run(

@@ -27,6 +27,7 @@ import yaml
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible_collections.gpucluster.slurm.plugins.callback import progress
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import slurm_health
+from programs import environment
 from standing_hosts import Hosts
 from test_stopped_runs import cluster, standing
 
@@ -172,14 +173,13 @@ class Runs:
         return str(self.directory / "play.yml")
 
     def environment(self, **variables: str) -> dict[str, str]:
-        """The environment of a run. Whoever runs the tests may want no colours (NO_COLOR)."""
-        return {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "NO_COLOR"))},
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "ANSIBLE_INVENTORY_ENABLED": "yaml",
-            "ANSIBLE_HOST_KEY_CHECKING": "False",
+        """The environment of a run."""
+        return environment(
+            ANSIBLE_CONFIG=str(ROOT / "ansible.cfg"),
+            ANSIBLE_INVENTORY_ENABLED="yaml",
+            ANSIBLE_HOST_KEY_CHECKING="False",
             **variables,
-        }
+        )
 
     def command(self, plays: list[dict[str, Any]], *arguments: str) -> list[str]:
         """The command that runs plays."""

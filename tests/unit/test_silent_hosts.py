@@ -8,7 +8,6 @@ The hosts are stand-ins (`standing_hosts`) behind a stand-in for the program ssh
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from programs import environment
 from test_hostile_hosts import cluster, recap
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ class Site:
         (directory / "group_vars/slurm_cluster.yml").write_text(yaml.safe_dump(variables))
         (directory / "ansible.cfg").write_text("")
 
-    def run(self, playbook: str | list[dict[str, Any]], *arguments: str, **environment: str) -> Any:
+    def run(self, playbook: str | list[dict[str, Any]], *arguments: str, **variables: str) -> Any:
         """Run plays, or a playbook."""
         if not isinstance(playbook, str):
             (self.directory / "play.yml").write_text(yaml.safe_dump(playbook))
@@ -104,14 +104,11 @@ class Site:
         command = [str(Path(sys.executable).parent / "ansible-playbook"), playbook, "-i", "x.cluster.yml", *arguments]
         return subprocess.run(
             [sys.executable, "-c", MEASURED, str(self.directory / "memory"), *command],
-            env={
-                **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-                "ANSIBLE_CONFIG": str(self.directory / "ansible.cfg"),
-                "ANSIBLE_FORKS": "30",
-                "ANSIBLE_PIPELINING": "True",
-                "NO_COLOR": "1",
-                **environment,
-            },
+            env=environment(
+                ANSIBLE_CONFIG=str(self.directory / "ansible.cfg"),
+                NO_COLOR="1",
+                **{"ANSIBLE_FORKS": "30", "ANSIBLE_PIPELINING": "True", **variables},
+            ),
             cwd=self.directory,
             capture_output=True,
             text=True,
