@@ -85,7 +85,8 @@ def read_lock(name: str) -> list[RunLock]:
     lock = _read(f"{FOLDER}/{name}")
     shared = isinstance(lock, dict) and lock.get("process") == SHARED
     found = _read(shared_file(name)) if shared else [lock]
-    records = [each for each in found or () if isinstance(each, dict) and {*KEYS} <= {*each}]
+    records = found if isinstance(found, list) else []
+    records = [each for each in records if isinstance(each, dict) and {*KEYS} <= {*each}]
     return [{key: str(record.get(key, "")) for key in (*KEYS, "nodes")} for record in records]
 
 

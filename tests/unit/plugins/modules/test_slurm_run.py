@@ -88,10 +88,11 @@ def test_check_mode_locks_nothing(change: Change, lock: Path) -> None:
     assert lock.exists()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '"x"', "{}", '{"host": "adm1"}', '{"process": "0"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '"x"', "{}", '{"host": "adm1"}', '{"process": "0"}', "7"])
 def test_a_damaged_lock_counts_as_none(change: Change, lock: Path, text: str) -> None:
     lock.parent.mkdir()
     lock.write_text(text)
+    (lock.parent / "run.shared").write_text("5")
     assert change(BOB) == []
     assert json.loads(lock.read_text())["user"] == "bob"
 
