@@ -179,9 +179,8 @@ def test_another_control_host_takes_a_killed_slice_over_and_no_other_one(site: H
 LINE = """\
 - hosts: slurm_compute
   gather_facts: false
-  vars:
-    __slurm_packages_run: {plugins: [{path: /usr/lib/spank_pyxis.so, sha256: "0"}]}
   tasks:
+    - set_fact: {__slurm_packages_run: {plugins: [{path: /usr/lib/spank_pyxis.so, sha256: "0"}]}}
     - import_role: {name: gpucluster.slurm.base, tasks_from: gather}
     - import_role: {name: gpucluster.slurm.slurm, tasks_from: acquire_run_lock}
       vars: {__slurm_run_may_share: true}
