@@ -18,10 +18,10 @@ class ActionModule(Waiting, WithRun):
     def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Answer:
         """Run the module and return its result, a failure if another run goes on."""
         result = super().run(tmp, task_vars)
-        if result.get("failed") or not result.get("other") or self._task.check_mode:
+        if result.get("failed") or not result.get("others") or self._task.check_mode:
             return result
         message = (
-            f"{describe_run(result['other'])}. Wait for its end. If it was killed, add -e slurm_take_over=true: this "
-            "run continues it."
+            f"{describe_run(result['others'][0])}. Wait for its end. If it was killed, add -e slurm_take_over=true: "
+            "this run continues it."
         )
         return {**result, "failed": True, "msg": message}

@@ -51,7 +51,8 @@ class Waiting(Checked):
                 return result
             if is_orphaned():
                 return {**result, "failed": True, "msg": "ansible-playbook has ended, and this task ends as well."}
-            table = result["table"] + ([f"waiting   {describe_run(result['other'])}"] if result.get("other") else [])
+            others = result.get("others") or []
+            table = result["table"] + [f"waiting   {describe_run(other)}" for other in others]
             if table != shown or time.monotonic() - since >= HEARTBEAT:
                 shown, since = table, time.monotonic()
                 lines = [time.strftime(f"%H:%M:%S {self.title}"), *(f"  {line}" for line in table)]

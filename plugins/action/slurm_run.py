@@ -38,9 +38,22 @@ def wait_for_tasks(lock: dict[str, str], seconds: float) -> list[int]:
 
 def describe_run(other: dict[str, str]) -> str:
     """A sentence about another run."""
+    what = f"site.yml on {other['nodes']}" if other["nodes"] else "a playbook of this collection on this cluster"
+    shared = f", and this run has {other['common']} as well" if other["common"] else ""
     return (
-        f"{other['user']} on {other['host']} has been running a playbook of this collection on this cluster since "
-        f"{other['since']} (process {other['process'].partition(' ')[0]} there)"
+        f"{other['user']} on {other['host']} has been running {what} since {other['since']} "
+        f"(process {other['process'].partition(' ')[0]} there){shared}"
+    )
+
+
+def describe_runs(others: list[dict[str, str]]) -> str:
+    """What to do about other runs that go on."""
+    their, they_have = ("its", "it has") if len(others) == 1 else ("their", "all have")
+    limit = ", or leave these nodes out (--limit)" if all(other["common"] for other in others) else ""
+    return (
+        f"{'; '.join(map(describe_run, others))}. Two runs at the same time would undo each other's work, so wait for "
+        f"{their} end{limit}. If {they_have} failed or been killed, add -e slurm_take_over=true: this run completes "
+        "what is left."
     )
 
 
@@ -65,12 +78,16 @@ class WithRun(Checked):
         while True:
             self._task.args = {**self._task.args, "run": own, "former": ended}
             result = super().run(tmp, task_vars)
-            other = result.get("other")
-            if result.get("failed") or not other or other["process"] in ended or not has_ended(other, own):
+            others = result.get("others") or []
+            # One that goes on prevents this run, whatever becomes of those that were killed.
+            if result.get("failed") or not all(has_ended(other, own) for other in others):
                 return result
-            if left := wait_for_tasks(other, 0 if self._task.check_mode else LEFT):
-                return {**result, "killed_tasks": left}
-            ended = [*ended, other["process"]]
+            if not (killed := [other for other in others if other["process"] not in ended]):
+                return result
+            for other in killed:
+                if left := wait_for_tasks(other, 0 if self._task.check_mode else LEFT):
+                    return {**result, "killed_tasks": left, "others": [other]}
+            ended = [*ended, *(other["process"] for other in killed)]
 
 
 class ActionModule(WithRun):
@@ -79,20 +96,15 @@ class ActionModule(WithRun):
     def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Answer:
         """Run the module and return its result."""
         result = super().run(tmp, task_vars)
-        other, left = result.get("other"), result.pop("killed_tasks", None)
-        if result.get("failed") or not other:
+        others, left = result.get("others"), result.pop("killed_tasks", None)
+        if result.get("failed") or not others:
             return result
         if left and not self._task.check_mode:
-            message = f"After {LEFT} s, {describe_tasks(other, left)} Wait for their end, then start this run again."
+            message = (
+                f"After {LEFT} s, {describe_tasks(others[0], left)} Wait for their end, then start this run again."
+            )
             return {**result, "failed": True, "msg": message}
         if self._task.check_mode:
-            return {
-                **result,
-                "warnings": [*result.get("warnings", []), f"{describe_run(other)}; the plan may change meanwhile."],
-            }
-        return {
-            **result,
-            "failed": True,
-            "msg": f"{describe_run(other)}. Two runs at the same time would undo each other's work, so wait for its "
-            "end. If it has failed or was killed, add -e slurm_take_over=true: this run completes what is left.",
-        }
+            warnings = [f"{describe_run(other)}; the plan may change meanwhile." for other in others]
+            return {**result, "warnings": [*result.get("warnings", []), *warnings]}
+        return {**result, "failed": True, "msg": describe_runs(others)}

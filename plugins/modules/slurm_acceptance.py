@@ -53,8 +53,7 @@ from ..module_utils.rolling import next_nodes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..plugin_utils.results.fact_records import Empty
-    from ..plugin_utils.results.module_results import AcceptanceOutput, AcceptanceResult, Run
+    from ..plugin_utils.results.module_results import AcceptanceOutput, AcceptanceResult
 
 RECORD = "/var/lib/gpucluster-slurm/accept/run.json"
 RUNS = "/var/lib/gpucluster-slurm/report/acceptance.json"
@@ -101,7 +100,7 @@ class Acceptance:
             self.record = {"change": params["change"], "old": self.record.get("tasks", {})}
         for key in ("tasks", "left"):
             self.record.setdefault(key, {})
-        self.other: run_lock.RunLock = {}
+        self.others: list[run_lock.RunLock] = []
         self.lines: list[str] = []
         self.prolonged = False
 
@@ -124,8 +123,8 @@ class Acceptance:
         """Choose the nodes; a run of accept.yml that continues keeps its nodes."""
         if (this_run := self.params["run"]) and not self.rolling:
             former, take_over = self.params["former"], self.params["take_over"]
-            self.other = run_lock.acquire(run_lock.ACCEPT, this_run, former, take_over, self.check_mode)
-            if self.other:
+            self.others = run_lock.acquire(run_lock.ACCEPT, this_run, former, take_over, self.check_mode)
+            if self.others:
                 return
         self.cancel(entry["job"] for entry in self.record.pop("old", {}).values() if entry["state"] == SUBMITTED)
         nodes, jobs = nodes_now(), self.jobs_of_others()
@@ -413,7 +412,7 @@ def take_step(params: Params, check_mode: bool) -> AcceptanceResult:
         "switches": {},
         "reads": {},
         "outputs": [],
-        "other": {},
+        "others": [],
     }
     if step == "read":
         return {**result, "outputs": read(params["jobs"], params["directory"])}
@@ -448,7 +447,7 @@ def take_step(params: Params, check_mode: bool) -> AcceptanceResult:
         "taken": fold(current.record.get("nodes", [])),
         "left": current.record["left"],
         "outputs": outputs_of(current.tasks) if step in ("begin", "store") else [],
-        "other": cast("Run | Empty", current.other),
+        "others": run_lock.shown(current.others),
     }
 
 

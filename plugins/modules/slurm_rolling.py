@@ -35,7 +35,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..module_utils.acceptance import progress as acceptance
 from ..module_utils.client import drains
@@ -51,8 +51,7 @@ from ..module_utils.rolling import next_nodes as rolling
 from ..module_utils.rolling.next_nodes import CHANGED, DONE, FAILED, SILENT, WORKING, Decision, Job, Node, RollingError
 
 if TYPE_CHECKING:
-    from ..plugin_utils.results.fact_records import Empty
-    from ..plugin_utils.results.module_results import RollingResult, Run
+    from ..plugin_utils.results.module_results import RollingResult
 
 RECORD = "/var/lib/gpucluster-slurm/rolling.json"
 RESERVATION = "gpucluster_rolling"
@@ -78,7 +77,7 @@ class Rolling:
         if self.record.get("change") != params["change"]:
             self.record = {"change": params["change"]}
         self.record.setdefault("nodes", {})
-        self.other: run_lock.RunLock = {}
+        self.others: list[run_lock.RunLock] = []
         self.batch: list[str] = []
 
     # -- the record --------------------------------------------------------------------------------------------------
@@ -199,14 +198,14 @@ class Rolling:
         """Let other runs change the cluster. Raises RollingError if one has taken this rolling change over."""
         if this_run := self.params["run"]:
             run_lock.release(run_lock.RUN, this_run)
-            if other := run_lock.acquire(run_lock.ROLLING, this_run, self.params["former"]):
-                raise RollingError(f"{other['user']} on {other['host']} has taken this rolling change over")
+            if others := run_lock.acquire(run_lock.ROLLING, this_run, self.params["former"]):
+                raise RollingError(f"{others[0]['user']} on {others[0]['host']} has taken this rolling change over")
 
     def acquire_run_lock(self) -> bool:
         """Acquire the run lock. Whether no other run changes the cluster; none can begin until `release_run_lock`."""
         if this_run := self.params["run"]:
-            self.other = run_lock.acquire(run_lock.RUN, this_run, self.params["former"])
-        return not self.other
+            self.others = run_lock.acquire(run_lock.RUN, this_run, self.params["former"])
+        return not self.others
 
     def taken_over(self) -> bool:
         """Whether another run goes on with this rolling change."""
@@ -339,7 +338,7 @@ def answer(change: Rolling, decided: Decision, ready: list[str]) -> RollingResul
         "done": sorted(name for name, state in change.progress.items() if state == DONE),
         "broken": failed,
         "left": {**decided.out, **decided.late},
-        "other": cast("Run | Empty", change.other),
+        "others": run_lock.shown(change.others),
     }
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_run
-short_description: Let one run at a time change a cluster
+short_description: Keep runs that could meet from changing a cluster at the same time
 description:
   - Acquires the run lock on a controller when a run begins, and releases it at its end. While a run has the lock, a run
-    from another control host, or of another user, fails and names the run that has it.
+    from another control host, or of another user, fails and names the run that has it. Runs with O(nodes) share the
+    lock if they have no node in common.
   - The lock of a run that has ended without releasing it, because it failed or was killed, is replaced. The module
     finds that out if the run was one of the same control host, or if the controller has booted since. Otherwise a
     person has to decide it, with O(take_over).
@@ -30,7 +31,7 @@ RETURN = r"""# plugin_utils/results has the types of what internal modules retur
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -43,8 +44,7 @@ from ..module_utils.language.errors import CollectionError
 from ..module_utils.language.hostlist import fold
 
 if TYPE_CHECKING:
-    from ..plugin_utils.results.fact_records import Empty
-    from ..plugin_utils.results.module_results import Run, RunResult
+    from ..plugin_utils.results.module_results import RunResult
 
 SLURM_CONF = "/etc/slurm/slurm.conf"
 
@@ -54,21 +54,22 @@ starts after 10 s (role slurmctld). A first controller that returns with another
 that serves (`_slurm_rpc_request_control`), and commands about 20 s for the first answer: 63 s were seen."""
 
 
-def change_locks(params: Params, check_mode: bool = False) -> run_lock.RunLock:
-    """Acquire or release the locks; the other run that has prevented it. Raises FileError, OSError."""
+def change_locks(params: Params, check_mode: bool = False) -> list[run_lock.RunLock]:
+    """Acquire or release the locks; the other runs that have prevented it. Raises FileError, OSError."""
     own = params["run"]
     acquired: list[str] = []
     # Without the lock of the whole rolling change, none of a part of it.
     for name in (run_lock.ROLLING, run_lock.RUN) if params["rolling"] else (run_lock.RUN,):
         if params["state"] == "begun":
-            if other := run_lock.acquire(name, own, params["former"], params["take_over"], check_mode):
+            lock = (name, own, params["former"], params["take_over"], check_mode, params["nodes"])
+            if others := run_lock.acquire(*lock):
                 for each in acquired:
                     run_lock.release(each, own)
-                return other
+                return others
             acquired.append(name)
         elif not check_mode:
             run_lock.release(name, own)
-    return {}
+    return []
 
 
 def ask_controllers(names: Sequence[str]) -> dict[str, bool]:
@@ -95,7 +96,7 @@ def describe_controllers(answering: Mapping[str, bool], serves: str) -> dict[str
 def begin_or_end(module: AnsibleModule) -> RunResult:
     """Acquire or release the locks, and return the module's result. Raises FileError, OSError and CollectionError."""
     params = module.params
-    other = change_locks(params, module.check_mode)
+    others = change_locks(params, module.check_mode)
     asked = [] if module.check_mode else params["controllers"]
     answering = ask_controllers(asked) if params["state"] == "ended" else {}
     states = describe_controllers(answering, serving()) if len(answering) > 1 else {}
@@ -105,12 +106,17 @@ def begin_or_end(module: AnsibleModule) -> RunResult:
             f"slurmctld does not answer on {fold(silent)}, and this run has ended. {serves}Its log there has the "
             "reason (journalctl -u slurmctld), and the playbook gpucluster.slurm.doctor names the cause."
         )
-    return {"changed": False, "other": cast("Run | Empty", other), "controllers": states}
+    shared = any(lock["nodes"] for lock in run_lock.read_lock(run_lock.RUN) if run_lock.is_own(lock, params["run"]))
+    return {"changed": False, "others": run_lock.shown(others), "shared": shared, "controllers": states}
 
 
 ARGUMENTS = {
     "state": option("Whether the run begins or ends.", choices=["begun", "ended"], required=True),
     "take_over": switch("Whether the run of another control host has ended, so that its lock is replaced."),
+    "nodes": several(
+        "Compute nodes that this run changes, and nothing else. Without any it is to have the lock alone. A run that "
+        "has it alone keeps it so."
+    ),
     "run": run_lock.OPTION,
     "former": run_lock.FORMER,
     "rolling": switch(

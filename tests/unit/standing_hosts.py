@@ -131,7 +131,7 @@ def honest(name: str) -> dict[str, Any]:
         },
         "slurm_service": {"files": [], "actions": [], "reason": "", "proof": "MUNGE:AwQFAAA=:", "diff": []},
         "slurm_files": {"files": [], "diff": []},
-        "slurm_run": {"other": {}, "controllers": {}},
+        "slurm_run": {"others": [], "shared": False, "controllers": {}},
         "slurm_config": {
             "plan": [],
             "table": [],
@@ -195,7 +195,17 @@ class Hosts:
 
     def run(self, playbook: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a playbook on them."""
-        return subprocess.run(
+        with self.start(playbook, *arguments) as process:
+            try:
+                output, errors = process.communicate(timeout=900)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def start(self, playbook: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start a run of a playbook on them."""
+        return subprocess.Popen(
             [str(Path(sys.executable).parent / "ansible-playbook"), playbook, "-i", str(self.file), *arguments],
             env=environment(
                 ANSIBLE_CONFIG=str(self.directory / "ansible.cfg"),
@@ -204,10 +214,9 @@ class Hosts:
                 NO_COLOR="1",
             ),
             cwd=self.directory,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=900,
-            check=False,
         )
 
     def asked(self, name: str, module: str) -> str:

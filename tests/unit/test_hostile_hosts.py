@@ -136,7 +136,7 @@ def more_lies(secret: Path) -> list[tuple[str, Any]]:
         ("nvidia_driver", {**said["nvidia_driver"], "remarks": "x", "reboot": ESCAPES}),
         ("slurm_service", {**said["slurm_service"], "ansible_stats": {"data": {"slurm_plan": TEMPLATE}}}),
         ("slurm_packages", {**said["slurm_packages"], "plugins": [["/x"]]}),
-        ("slurm_run", {"other": {"host": TEMPLATE}}),
+        ("slurm_run", {"others": [{"host": TEMPLATE}]}),
         ("slurm_files", {**said["slurm_files"], "files": {"/x": TEMPLATE}}),
     ]
 
@@ -268,7 +268,7 @@ def test_what_nodes_say_of_an_acceptance_is_data_on_the_page(tmp_path: Path) -> 
         {"task": "1/node/n2", "job": 8, "nodes": "n2", "text": "", "why": said},
     ]
     step = {"ready": [], "over": True, "ok": True, "table": [], "taken": "n[1-2]", "left": {"n3": said}}
-    step |= {"switches": {}, "reads": {}, "other": {}, "outputs": outputs}
+    step |= {"switches": {}, "reads": {}, "others": [], "outputs": outputs}
     answers = honest("n1") | {"slurm_acceptance": step, "file": {"path": "/x"}}
     hosts = Hosts(
         tmp_path / "site", {**cluster("n[1-2]"), "report": "head"}, dict.fromkeys(("head", "n1", "n2"), answers)

@@ -31,7 +31,7 @@ def two_controllers(directory: Path, **others: dict[str, Any]) -> Hosts:
         "owner": None,
         "missing": [],
     }
-    answers["slurm_run"] = {"other": {}, "controllers": STATES}
+    answers["slurm_run"] = {"others": [], "shared": False, "controllers": STATES}
     answers["slurm_config"] |= {"serial": "7 24.11.5", "actions": ["reconfigure"]}
     named = {"controllers": "head,spare", "slurm_conf": {"StateSaveLocation": "/x"}, "login": ",".join(others)}
     wanted = {**cluster("n1"), **{key: value for key, value in named.items() if value}}

@@ -421,6 +421,8 @@ class Run(TypedDict):
     user: Line
     process: Annotated[str, Pattern("[0-9]{1,9}( [0-9]{1,20})?")]
     since: Line
+    nodes: Line
+    common: Line
 
 
 class RollingResult(StepResult):
@@ -430,7 +432,7 @@ class RollingResult(StepResult):
     done: Annotated[list[Line], Most(MOST_HOSTS)]
     broken: Annotated[dict[Line, Text], Most(MOST_HOSTS)]
     left: Annotated[dict[Line, Text], Most(MOST_HOSTS)]
-    other: Run | Empty
+    others: Annotated[list[Run], Most(64)]
 
 
 class AcceptanceOutput(TypedDict):
@@ -451,13 +453,14 @@ class AcceptanceResult(StepResult):
     switches: Annotated[dict[Line, Line], Most(MOST_HOSTS)]
     reads: Annotated[dict[HostName, list[Number32]], Most(MOST_HOSTS)]
     outputs: Annotated[list[AcceptanceOutput], Most(MANY)]
-    other: Run | Empty
+    others: Annotated[list[Run], Most(64)]
 
 
 class RunResult(Result):
     """The result of slurm_run."""
 
-    other: Run | Empty
+    others: Annotated[list[Run], Most(64)]
+    shared: bool
     controllers: Annotated[dict[HostName, Annotated[str, Pattern("[a-z ]+")]], Most(64)]
 
 

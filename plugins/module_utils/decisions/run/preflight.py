@@ -103,6 +103,20 @@ def no_cluster(host: RunHost) -> str:
     return f"There is no cluster (group slurm_cluster): {host.no_inventory}"
 
 
+def partial_inventory(host: RunHost) -> str:
+    """Why an inventory is a part of one: it has none of the controllers that its hosts name; empty otherwise.
+
+    The variables of its hosts can refer to a controller, so they cannot be checked.
+    """
+    named = host["slurm_controllers"]
+    if host.members("slurm_controller") or not isinstance(named, list) or not named:
+        return ""
+    return (
+        f"The inventory lacks {', '.join(map(str, named))} (slurm_controllers): it is a part of a cluster, as a job "
+        "slice of AWX has it. Give each job the whole inventory, and a limit of its own."
+    )
+
+
 def variable_errors(host: RunHost) -> list[str]:
     """The errors in the variables of all hosts.
 

@@ -32,14 +32,30 @@ def ended_process() -> str:
     return identity
 
 
-def run_of(monkeypatch: pytest.MonkeyPatch, lock: dict[str, str], check_mode: bool = False) -> Any:
-    """The result of the action, and the options of the module in each of its calls, on a controller with this lock."""
+def lock_of(host: str, identity: str, **more: str) -> dict[str, str]:
+    """Another run, as the module returns it."""
+    return {
+        "host": host,
+        "user": "alice",
+        "process": identity,
+        "since": "2026-11-24 10:02",
+        "nodes": "",
+        "common": "",
+        **more,
+    }
+
+
+def run_of(monkeypatch: pytest.MonkeyPatch, *locks: dict[str, str], check_mode: bool = False) -> Any:
+    """The result of the action, and the options of the module in each of its calls, given these locks."""
     action, calls = object.__new__(ActionModule), []
     action._task = SimpleNamespace(args={"state": "begun", "take_over": False}, check_mode=check_mode)
 
     def module(self: Any, *_arguments: Any) -> dict[str, Any]:
         calls.append(dict(self._task.args))
-        return {"changed": False, "other": {} if self._task.args.get("former") else dict(lock)}
+        return {
+            "changed": False,
+            "others": [lock for lock in locks if lock["process"] not in self._task.args["former"]],
+        }
 
     monkeypatch.setattr(Checked, "run", module)
     return action.run(None, {}), calls
@@ -52,14 +68,14 @@ def test_a_process_is_known_by_its_start() -> None:
 
 
 def test_the_run_is_ansible_playbook(monkeypatch: pytest.MonkeyPatch) -> None:
-    result, calls = run_of(monkeypatch, {})
+    result, calls = run_of(monkeypatch)
     assert not result.get("failed")
     assert [call["run"]["process"] for call in calls] == [process(os.getppid())]
     assert calls[0]["run"]["host"] == socket.gethostname()
 
 
 def test_a_run_of_this_host_that_has_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = {"host": socket.gethostname(), "user": "alice", "process": ended_process(), "since": "2026-11-24 10:02"}
+    lock = lock_of(socket.gethostname(), ended_process())
     result, calls = run_of(monkeypatch, lock)
     assert not result.get("failed")
     assert [call["former"] for call in calls] == [[], [lock["process"]]]
@@ -68,12 +84,7 @@ def test_a_run_of_this_host_that_has_ended_is_replaced(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("here", [True, False])
 def test_another_run_is_named(monkeypatch: pytest.MonkeyPatch, here: bool) -> None:
     running = process(os.getpid()) if here else ended_process()
-    lock = {
-        "host": socket.gethostname() if here else "adm2",
-        "user": "alice",
-        "process": running,
-        "since": "2026-11-24 10:02",
-    }
+    lock = lock_of(socket.gethostname() if here else "adm2", running)
     result, calls = run_of(monkeypatch, lock)
     assert (result["failed"], len(calls)) == (True, 1)
     assert result["msg"].startswith(
@@ -85,6 +96,41 @@ def test_another_run_is_named(monkeypatch: pytest.MonkeyPatch, here: bool) -> No
     planned, _calls = run_of(monkeypatch, lock, check_mode=True)
     assert not planned.get("failed")
     assert "the plan may change meanwhile" in planned["warnings"][0]
+
+
+def test_runs_that_share_the_lock_are_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = lock_of("adm2", "100 5", nodes="n[1-2]", common="n2")
+    alice = "alice on adm2 has been running site.yml on n[1-2] since 2026-11-24 10:02 (process 100 there)"
+    result, _calls = run_of(monkeypatch, shared)
+    assert result["msg"] == (
+        f"{alice}, and this run has n2 as well. Two runs at the same time would undo each other's work, so wait for "
+        "its end, or leave these nodes out (--limit). If it has failed or been killed, add -e slurm_take_over=true: "
+        "this run completes what is left."
+    )
+    # A run that is to be alone.
+    result, _calls = run_of(monkeypatch, {**shared, "common": ""}, lock_of("adm3", "7 7", nodes="n3"))
+    assert result["msg"] == (
+        f"{alice}; alice on adm3 has been running site.yml on n3 since 2026-11-24 10:02 (process 7 there). Two runs at "
+        "the same time would undo each other's work, so wait for their end. If all have failed or been killed, add -e "
+        "slurm_take_over=true: this run completes what is left."
+    )
+    planned, _calls = run_of(monkeypatch, shared, lock_of("adm3", "7 7"), check_mode=True)
+    assert not planned.get("failed")
+    assert len(planned["warnings"]) == 2
+
+
+def test_runs_of_this_host_that_were_killed_are_replaced_together_and_not_beside_one_that_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = socket.gethostname()
+    one, two = (lock_of(here, ended_process(), nodes=node) for node in ("n1", "n2"))
+    result, calls = run_of(monkeypatch, one, two)
+    assert not result.get("failed")
+    assert [call["former"] for call in calls] == [[], [one["process"], two["process"]]]
+    result, calls = run_of(monkeypatch, one, lock_of(here, process(os.getpid()), nodes="n3"))
+    assert (result["failed"], len(calls)) == (True, 1)
+    assert "site.yml on n1" in result["msg"]
+    assert "site.yml on n3" in result["msg"]
 
 
 PLAY = """
@@ -136,7 +182,7 @@ def test_the_tasks_of_a_killed_run_are_waited_for(
 ) -> None:
     """They survive, and would change hosts next to this run."""
     identity = killed_run(tmp_path, number)
-    lock = {"host": socket.gethostname(), "user": "alice", "process": identity, "since": "2026-11-24 10:02"}
+    lock = lock_of(socket.gethostname(), identity)
     left = find_marked(identity)
     assert len(left) == 3
 

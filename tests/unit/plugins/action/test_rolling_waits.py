@@ -17,9 +17,9 @@ from ansible_collections.gpucluster.slurm.plugins.action import slurm_rolling
 from ansible_collections.gpucluster.slurm.plugins.action.checked_answers import ActionModule as Checked
 from ansible_collections.gpucluster.slurm.plugins.plugin_utils import run_processes
 
-WAITS = {"ready": [], "over": False, "table": ["waiting   n1: job 7"], "other": {}}
-READY = {"ready": ["n1"], "over": False, "table": ["now       n1"], "other": {}}
-OTHER = {"host": "adm2", "user": "bob", "process": "100 5", "since": "2026-11-24 10:02"}
+WAITS = {"ready": [], "over": False, "table": ["waiting   n1: job 7"], "others": []}
+READY = {"ready": ["n1"], "over": False, "table": ["now       n1"], "others": []}
+OTHER = {"host": "adm2", "user": "bob", "process": "100 5", "since": "2026-11-24 10:02", "nodes": "", "common": ""}
 
 
 def run_of(monkeypatch: pytest.MonkeyPatch, *answers: Any, step: str = "next") -> tuple[Any, list[str], int]:
@@ -92,7 +92,7 @@ def test_a_controller_that_does_not_answer_is_asked_again(monkeypatch: pytest.Mo
 
 
 def test_another_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    _result, shown, _left = run_of(monkeypatch, {**WAITS, "other": OTHER}, READY)
+    _result, shown, _left = run_of(monkeypatch, {**WAITS, "others": [OTHER]}, READY)
     assert "waiting   bob on adm2 has been running a playbook of this collection on this cluster since" in shown[0]
 
 

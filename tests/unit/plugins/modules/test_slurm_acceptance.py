@@ -285,17 +285,17 @@ def test_a_plan_changes_nothing(slurm: Slurm) -> None:
 
 
 def test_one_run_at_a_time(slurm: Slurm) -> None:
-    assert step("begin", run=ALICE)["other"] == {}
-    assert step("begin", run=BOB)["other"]["user"] == "alice"
-    assert step("begin", run=BOB, take_over=True)["other"] == {}
-    assert step("begin", run=ALICE, take_over=True)["other"] == {}
+    assert step("begin", run=ALICE)["others"] == []
+    assert step("begin", run=BOB)["others"][0]["user"] == "alice"
+    assert step("begin", run=BOB, take_over=True)["others"] == []
+    assert step("begin", run=ALICE, take_over=True)["others"] == []
     step("next", tasks=TASKS[:1], run=ALICE)
     # The run that was refused takes nothing away from the other one.
     step("end", run=BOB)
     assert slurm.reserved == "n1"
     step("end", run=ALICE)
     assert slurm.reserved is None
-    assert step("begin", run=BOB)["other"] == {}
+    assert step("begin", run=BOB)["others"] == []
 
 
 def test_a_module_that_a_killed_run_has_left_does_nothing_more(slurm: Slurm) -> None:
@@ -394,7 +394,7 @@ def test_a_rolling_change_measures_in_its_own_reservation_and_keeps_what_earlier
     assert rolling.reserved == "n3"
     assert not Path(slurm_acceptance.RECORD).exists()
     # accept.yml may run at the same time.
-    assert run_lock.acquire("accept", BOB) == {}
+    assert run_lock.acquire("accept", BOB) == []
 
 
 def test_a_rolling_change_that_was_killed_measures_only_nodes_that_were_changed_again(rolling: Slurm) -> None:

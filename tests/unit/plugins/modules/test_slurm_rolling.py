@@ -311,17 +311,17 @@ def test_another_run_may_change_the_cluster_while_this_one_waits_and_this_one_wa
     run_lock.acquire("run", ALICE)
     step("begin", nodes="n1")
     assert step("next", nodes="n1", run=ALICE)["ready"] == []
-    assert run_lock.acquire("run", BOB) == {}
+    assert run_lock.acquire("run", BOB) == []
     slurm.jobs = ""
     waits = step("next", nodes="n1", run=ALICE)
-    assert (waits["ready"], waits["over"], waits["other"]["user"]) == ([], False, "bob")
+    assert (waits["ready"], waits["over"], [other["user"] for other in waits["others"]]) == ([], False, ["bob"])
     run_lock.release("run", BOB)
     assert step("next", nodes="n1", run=ALICE)["ready"] == ["n1"]
     # From now on no other run begins, until this one waits again.
-    assert run_lock.acquire("run", BOB)["user"] == "alice"
+    assert run_lock.acquire("run", BOB)[0]["user"] == "alice"
     step("judge", nodes="n1", results={"n1": ""}, run=ALICE)
     assert step("next", nodes="n1", run=ALICE)["over"]
-    assert run_lock.acquire("run", BOB) == {}
+    assert run_lock.acquire("run", BOB) == []
 
 
 def test_what_the_other_run_has_changed_counts(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +329,7 @@ def test_what_the_other_run_has_changed_counts(slurm: Slurm, monkeypatch: pytest
     step("next", nodes="n1", run=ALICE)
     acquire = run_lock.acquire
 
-    def acquire_late(name: str, *arguments: Any) -> dict[str, str]:
+    def acquire_late(name: str, *arguments: Any) -> list[dict[str, str]]:
         """Another run resumes the node just before this one has the run lock."""
         slurm.nodes["n1"] = {"State": "IDLE+DRAIN", "Reason": "bad DIMM"} if name == "run" else slurm.nodes["n1"]
         return acquire(name, *arguments)

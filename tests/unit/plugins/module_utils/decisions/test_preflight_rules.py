@@ -32,6 +32,15 @@ def head(files: dict[str, bytes] | None = None, **variables: Any) -> PlainHost:
     ]
 
 
+def test_an_inventory_without_its_controllers_is_a_part() -> None:
+    """Of two of them, the run may have lost one: other rules say that. A role that is used alone names none."""
+    groups = {"all": ["n1"], "slurm_cluster": ["n1"], "slurm_compute": ["n1"], "slurm_controller": []}
+    assert preflight.partial_inventory(head()) == ""
+    assert preflight.partial_inventory(head(slurm_controllers=["head", "other"])) == ""
+    assert preflight.partial_inventory(head(groups=groups, slurm_controllers=[])) == ""
+    assert preflight.partial_inventory(head(groups=groups)).startswith("The inventory lacks head (slurm_controllers)")
+
+
 def test_a_right_cluster_has_no_errors_and_no_objections() -> None:
     assert preflight.variable_errors(head()) == []
     assert preflight.objections(head()) == []
