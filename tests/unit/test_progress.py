@@ -174,12 +174,8 @@ class Runs:
 
     def environment(self, **variables: str) -> dict[str, str]:
         """The environment of a run."""
-        return environment(
-            ANSIBLE_CONFIG=str(ROOT / "ansible.cfg"),
-            ANSIBLE_INVENTORY_ENABLED="yaml",
-            ANSIBLE_HOST_KEY_CHECKING="False",
-            **variables,
-        )
+        own = {"ANSIBLE_INVENTORY_ENABLED": "yaml", "ANSIBLE_HOST_KEY_CHECKING": "False"}
+        return dict(environment(ANSIBLE_CONFIG=str(ROOT / "ansible.cfg"), **own, **variables))
 
     def command(self, plays: list[dict[str, Any]], *arguments: str) -> list[str]:
         """The command that runs plays."""
