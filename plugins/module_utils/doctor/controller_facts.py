@@ -200,28 +200,37 @@ def find_sick_nodes(
 ) -> list[SlurmNode]:
     """The nodes that are to be examined.
 
-    The ports of all nodes are tried, and the slurmds of the others are asked, since a node without a slurmd or munged
-    that works may still be IDLE.
+    The slurmds of nodes in service are asked, since a node without a slurmd or munged that works may still be IDLE.
+    Only the ports of the other nodes are tried. slurmd looks up the name of an address for each connection that ends
+    without a message: if a name server is slow, or hundreds of slurmds ask it at once, they answer nobody for seconds.
 
     log: the lines of slurmctld's log by node. Those of a node in service count only if they are about its slurm.conf.
     """
-    nodes = [read_node(record, conf) for record in records]
-    awake = [each for each in nodes if not each.asleep]
+    awake = [each for each in (read_node(record, conf) for record in records) if not each.asleep]
+    asked = [each for each in awake if not each.sick]
+    silent = ask(asked, conf)
+    tried = [each for each in awake if each.sick or each.name in silent]
     with ThreadPoolExecutor(THREADS) as pool:
-        closed = pool.map(lambda each: connect(each.address, each.port, CONNECT), awake)
-        awake = [replace(each, closed=why) for each, why in zip(awake, closed)]
-        named = (tuple(log.get(each.name, ())) for each in awake)
-        kept = [lines if each.sick else tuple(_about_conf(lines)) for each, lines in zip(awake, named)]
-        awake = [replace(each, log=lines) for each, lines in zip(awake, kept)]
-        unanswered = ask([each for each in awake if not each.sick and not each.closed], conf)
-        sick = [
-            each for each in (replace(each, unanswered=unanswered.get(each.name, "")) for each in awake) if each.sick
-        ]
+        reasons = pool.map(lambda each: connect(each.address, each.port, CONNECT), tried)
+        closed = dict(zip((each.name for each in tried), reasons))
+        # If none of them answers, the question is taken to be at fault, and nothing is known.
+        unanswered = silent if len(silent) < len(asked) else {}
+        awake = [_with_findings(each, closed.get(each.name, ""), unanswered, log) for each in awake]
+        sick = [each for each in awake if each.sick]
         found = pool.map(resolve_addresses, (each.address for each in sick))
         return [
             replace(each, addresses=own, device_files=find_device_files(gres_conf, each.name))
             for each, own in zip(sick, found)
         ]
+
+
+def _with_findings(
+    node: SlurmNode, closed: str, unanswered: Mapping[str, str], log: Mapping[str, Sequence[str]]
+) -> SlurmNode:
+    """A node with why its port is closed, or else why its slurmd does not answer, and its lines of the log."""
+    node = replace(node, closed=closed, unanswered="" if closed else unanswered.get(node.name, ""))
+    lines = tuple(log.get(node.name, ()))
+    return replace(node, log=lines if node.sick else tuple(_about_conf(lines)))
 
 
 def _about_conf(lines: Iterable[str]) -> list[str]:

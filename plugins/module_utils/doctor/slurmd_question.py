@@ -60,11 +60,7 @@ def ask_slurmd(node: SlurmNode, settings: Mapping[str, str]) -> str:
 
 
 def ask_slurmds(nodes: Sequence[SlurmNode], settings: Mapping[str, str]) -> dict[str, str]:
-    """Why slurmds do not answer, by the names of their nodes.
-
-    If none of them answers, the question is taken to be at fault, and nothing is known.
-    """
+    """Why slurmds do not answer, by the names of their nodes."""
     with ThreadPoolExecutor(THREADS) as pool:
-        answers = dict(zip((node.name for node in nodes), pool.map(lambda node: ask_slurmd(node, settings), nodes)))
-    silent = {name: why for name, why in answers.items() if why}
-    return silent if len(silent) < len(answers) else {}
+        answers = zip((node.name for node in nodes), pool.map(lambda node: ask_slurmd(node, settings), nodes))
+        return {name: why for name, why in answers if why}

@@ -207,21 +207,38 @@ def test_jobs_and_log_lines_by_node() -> None:
 def test_sick_nodes_are_few() -> None:
     states = {1: "IDLE", 2: "ALLOCATED", 3: "IDLE+CLOUD+POWERED_DOWN", 4: "IDLE", 5: "MIXED+DRAIN", 6: "IDLE"}
     lines = "".join(LINE.format(i, i, i, state, "") for i, state in states.items())
-    asked = []
+    asked, connected = [], []
 
     def connect(address: str, _port: int, _seconds: float) -> str:
-        asked.append(address)
+        connected.append(address)
         return "Connection refused" if address == "10.0.0.2" else ""
 
     def ask(nodes: Sequence[SlurmNode], _settings: controller_facts.Settings) -> dict[str, str]:
-        return {each.name: "timed out" for each in nodes if each.name != "n1"}
+        asked.extend(each.name for each in nodes)
+        return {each.name: "timed out" for each in nodes if each.name in ("n2", "n6")}
 
     log = {"n4": ["error: Node n4 appears to have a different slurm.conf"], "n6": ["error: Nodes n6 not responding"]}
     found = controller_facts.find_sick_nodes(records(lines), controller_facts.DEFAULTS, "", log, connect, ask)
     assert {each.name: each.unanswered for each in found} == {"n2": "", "n4": "", "n5": "", "n6": "timed out"}
-    assert "10.0.0.3" not in asked
+    assert asked == ["n1", "n2", "n4", "n6"]
+    assert sorted(connected) == ["10.0.0.2", "10.0.0.5", "10.0.0.6"], "a slurmd that answers gets no empty connection"
     assert found[0].closed == "Connection refused"
     assert found[0].addresses == ("10.0.0.2",)
+
+
+def test_if_no_slurmd_answers_the_question_may_be_at_fault() -> None:
+    lines = "".join(LINE.format(i, i, i, "IDLE", "") for i in (1, 2))
+
+    def connect(address: str, _port: int, _seconds: float) -> str:
+        return "No route to host" if address == "10.0.0.2" else ""
+
+    def ask(nodes: Sequence[SlurmNode], _settings: controller_facts.Settings) -> dict[str, str]:
+        return {each.name: "timed out" for each in nodes}
+
+    log = {"n1": ["error: Nodes n1 not responding"], "n2": ["error: Nodes n2 not responding"]}
+    (found,) = controller_facts.find_sick_nodes(records(lines), controller_facts.DEFAULTS, "", log, connect, ask)
+    assert (found.name, found.closed, found.unanswered) == ("n2", "No route to host", "")
+    assert found.log == ("error: Nodes n2 not responding",)
 
 
 NO_ANSWER = """\
@@ -251,7 +268,6 @@ def test_each_slurmd_is_asked_by_a_configuration_of_its_own(monkeypatch: pytest.
         *("AuthType=auth/munge", "AuthInfo=socket=/run/x", "SlurmctldHost=head", "SlurmdPort=7000"),
         *("MessageTimeout=10", "NodeName=head NodeAddr=10.0.0.2", ""),
     ]
-    assert slurmd_question.ask_slurmds(nodes[1:], settings) == {}, "if nobody answers, the question may be at fault"
     assert slurmd_question.ask_slurmds([], settings) == {}
 
 
