@@ -67,9 +67,6 @@ def cluster_of_four_nodes(tmp_path: Path) -> Hosts:
     model = cluster()
     model["nodes"] = [{"hosts": "n[1-4]", "hardware": "a"}]
     hosts = {name: honest(name) for name in ("head", "n1", "n2", "n3", "n4")}
-    for answers in hosts.values():
-        # A stand-in answers for the host that it delegates to: the node lines of the configuration in force.
-        answers["command"] |= {"stdout": "NodeName=n[1-4]"}
     site = Hosts(tmp_path / "site", model, hosts)
     key = site.directory / "secrets/x/munge.key"
     key.parent.mkdir(parents=True)
