@@ -65,6 +65,20 @@ class Removal:
         if names and not self.check_mode:
             output(["scontrol", "update", f"NodeName={fold(names)}", *settings])
 
+    def resume(self, names: Iterable[str]) -> None:
+        """Resume nodes. Raises CommandError if one of them stays drained.
+
+        Slurm also resumes a node that has not answered since slurmctld's start, and says that it cannot (`update_node`
+        in `src/slurmctld/node_mgr.c`).
+        """
+        names = [*names]
+        try:
+            self.update(names, "State=RESUME", f"Reason={CLEARED}")
+        except CommandError:
+            nodes = nodes_now()
+            if any(node_removal.is_ours(nodes[name]) for name in names if name in nodes):
+                raise
+
     def decide(self) -> RemovalDecision:
         """What happens next, by the present state of Slurm. Raises CommandError."""
         late = self.deadline is not None and datetime.now() >= self.deadline
@@ -88,7 +102,7 @@ class Removal:
             except CommandError as error:
                 # While the state of nodes cannot be read, all of them count as busy.
                 decided = RemovalDecision(waiting={"all nodes": str(error)})
-            self.update(decided.resume, "State=RESUME", f"Reason={CLEARED}")
+            self.resume(decided.resume)
             self.update(decided.drain, "State=DRAIN", f"Reason={drains.LEAVING}leaves the cluster")
             # A drained node could have got a job just before, so the drained nodes are read once more.
             if decided.over or self.check_mode or time.monotonic() >= until:
@@ -103,7 +117,7 @@ class Removal:
         nodes = nodes_now()
         if remaining := [name for name in self.names if name in nodes]:
             drained = [name for name in remaining if node_removal.is_ours(nodes[name])]
-            self.update(drained, "State=RESUME", f"Reason={CLEARED}")
+            self.resume(drained)
             resumed = f". Resumed: {fold(drained)}" if drained else ""
             raise RollingError(f"Slurm still has the nodes {fold(remaining)}, so these hosts are not cleaned{resumed}")
         return self.decide()

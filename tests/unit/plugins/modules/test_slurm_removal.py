@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import CommandError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.controller import removed_hosts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import RollingError
@@ -68,6 +69,30 @@ def test_nodes_are_drained_and_ready_at_the_next_poll(slurm: Slurm) -> None:
     assert not step("begin")["changed"]
     assert step("next", wait=5)["ready"] == ["n1", "n2"]
     assert {name: node["Reason"] for name, node in slurm.nodes.items()} == {"n1": OURS, "n2": OURS, "n3": "", "n4": ""}
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_slurm_resumes_a_node_that_has_not_answered_and_says_that_it_cannot(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch, resumes: bool
+) -> None:
+    """slurmctld has just started, and the host of n2 is away."""
+    step("next")
+    slurm.jobs = "7|alice|2026-11-25T10:00:00|n1|RUNNING|\n"
+
+    def output(command: Sequence[str]) -> str:
+        if "State=RESUME" not in command:
+            return slurm.output(command)
+        if resumes:
+            slurm.output(command)
+        raise CommandError("scontrol update NodeName=n[1-2]: slurm_update error: Invalid node state specified")
+
+    monkeypatch.setattr(slurm_removal, "output", output)
+    if not resumes:
+        with pytest.raises(CommandError, match="Invalid node state"):
+            step("next", deadline="2020-01-01T00:00:00")
+        return
+    assert not step("next", deadline="2020-01-01T00:00:00")["ok"]
+    assert {node["State"] for node in slurm.nodes.values()} == {"IDLE"}
 
 
 def test_a_check_drains_nothing(slurm: Slurm) -> None:
