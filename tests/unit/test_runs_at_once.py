@@ -24,7 +24,6 @@ from test_stopped_runs import cluster
 # Scenario default has the same on hosts.
 pytestmark = pytest.mark.once
 
-RARE = ("slurm_files", "slurm_service")
 SITE = ("gpucluster.slurm.site", "--tags=base")
 
 LOCK = """\
@@ -143,8 +142,8 @@ def test_runs_share_the_lock_only_if_they_cannot_meet(site: Hosts) -> None:
     assert lock(site) == []
 
 
-# At the first change, in the middle, and at the last one.
-@pytest.mark.parametrize("module", ["slurm_packages", *(pytest.param(name, marks=pytest.mark.rare) for name in RARE)])
+# At the first change and at the last one.
+@pytest.mark.parametrize("module", ["slurm_packages", pytest.param("slurm_service", marks=pytest.mark.rare)])
 def test_a_killed_slice_is_completed_by_the_next_one_beside_a_slice_that_goes_on(site: Hosts, module: str) -> None:
     with held(site, "n3", "slurm_packages", "n3,n4") as other:
         with held(site, "n1", module, "n1,n2") as killed:
