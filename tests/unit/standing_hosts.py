@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,8 @@ cd "${0%/*}" || exit
 cat "$@" >asked
 module=$(sed -n "s/^module_fqn='.*[.]\\(.*\\)',$/\\1/p" asked)
 mv asked "asked-$module"
-exec cat "$module.json"
+# The time of an answer is how far the clock of the host is ahead.
+exec awk -v now="$(date +%s)" -F '"time": ' 'NF == 2 { sub(/^-?[0-9]+/, now + $2, $2); $0 = $1 FS $2 } 1' "$module.json"
 """
 
 HARDWARE = {
@@ -118,7 +118,7 @@ def honest(name: str) -> dict[str, Any]:
         "slurm_host_facts": {
             "ansible_facts": {"slurm_host": host, "slurm_hardware": HARDWARE},
             "differences": [],
-            "time": time.time(),
+            "time": 0,
             "clock_offset": 0.0,
         },
         "slurm_hardware_facts": {"ansible_facts": {"slurm_hardware": HARDWARE}, "differences": []},
