@@ -31,7 +31,7 @@ check-lanes := unit lint sanity doc-lint
 test-lanes := molecule-containers molecule-default molecule-single $(check-lanes) molecule-slurm-26.05 molecule-slurm-22.05 \
   molecule-guide
 all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecule-wide-26.05 molecule-commands' 'molecule-machines molecule-machines-26.05' \
-  molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-accept molecule-remove molecule-reset molecule-hundred@150 molecule-prologs \
+  molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-accept molecule-remove molecule-reset molecule-hundred@150 molecule-thousand@90 molecule-prologs \
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
   molecule-metrics@90 'molecule-rest molecule-rest-26.05' \
   'molecule-rotation molecule-rotation-26.05' molecule-gpu-use molecule-notebook molecule-first \

@@ -207,7 +207,8 @@ def test_jobs_and_log_lines_by_node() -> None:
 def test_sick_nodes_are_few() -> None:
     states = {1: "IDLE", 2: "ALLOCATED", 3: "IDLE+CLOUD+POWERED_DOWN", 4: "IDLE", 5: "MIXED+DRAIN", 6: "IDLE"}
     lines = "".join(LINE.format(i, i, i, state, "") for i, state in states.items())
-    asked, connected = [], []
+    asked: list[str] = []
+    connected: list[str] = []
 
     def connect(address: str, _port: int, _seconds: float) -> str:
         connected.append(address)
