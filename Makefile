@@ -28,8 +28,8 @@ demo-ssh := ANSIBLE_SSH_COMMON_ARGS='-F $(CURDIR)/$(demo-hosts)'
 # with the same names, so they run one after another, and so do stages with one copy of the checkout. Without KVM,
 # scenario driver takes hours.
 check-lanes := unit lint sanity doc-lint
-test-lanes := molecule-containers molecule-default molecule-single $(check-lanes) molecule-slurm-26.05 molecule-slurm-22.05 \
-  molecule-guide
+test-lanes := unit molecule-containers molecule-default molecule-single molecule-slurm-26.05 molecule-slurm-22.05 \
+  $(filter-out unit,$(check-lanes)) molecule-guide
 all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecule-wide-26.05 molecule-commands' 'molecule-machines molecule-machines-26.05' \
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-accept molecule-remove molecule-reset molecule-hundred@150 molecule-thousand@90 molecule-prologs \
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
