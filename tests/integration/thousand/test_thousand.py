@@ -71,7 +71,7 @@ for number in $(seq {HETEROGENEOUS}); do sbatch --quiet $many job.sh; done
 
 @dataclass(frozen=True)
 class Figures:
-    """What a command has used (program `measured`): processor time in seconds, memory in MiB."""
+    """What a command has used (`counted.py`): processor time in seconds, memory in MiB."""
 
     seconds: float
     processor: float
@@ -171,7 +171,8 @@ def prepared(lab: Lab) -> None:
     unit = (HERE / "slurmd@.service").read_bytes()
     for rack in RACKS:
         lab.script(rack, "cat >/etc/systemd/system/slurmd@.service && systemctl daemon-reload", unit)
-    lab.script(HEAD, f"install -m 755 /dev/stdin {MEASURED}", (HERE / "measured").read_bytes())
+    program = b"#!/usr/bin/python3\n" + (HERE / "counted.py").read_bytes()
+    lab.script(HEAD, f"install -m 755 /dev/stdin {MEASURED}", program)
     python = f'#!/bin/sh\nexec {MEASURED} /usr/bin/python3 "$@"\n'
     lab.script(HEAD, f"install -m 755 /dev/stdin {PYTHON}", python.encode())
     lab.command(HEAD, f"install -d -m 755 {PLACE}")

@@ -1,10 +1,9 @@
-#!/usr/bin/python3
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs a command on a controller, and writes what it and slurmctld have used meanwhile, and what slurmctld was asked.
 
-    usage: measured COMMAND...
+usage: measured COMMAND...
 """
 
 from __future__ import annotations
