@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,9 @@ yaml.SafeLoader = SafeLoader  # type: ignore[misc]
 
 # Tests that run playbooks read the output of Ansible's own callback. Those of another one name it.
 os.environ["ANSIBLE_STDOUT_CALLBACK"] = "ansible.builtin.default"
+
+# Ansible is that of the environment which runs the tests, whichever is first on the path.
+os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 # A busy machine must not fail a test for its speed.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

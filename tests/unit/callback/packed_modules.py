@@ -4,7 +4,8 @@
 """One store of packed modules for all playbooks of the tests.
 
 Ansible packs each module anew in each run, from a hundred files, into a directory that ends with the run. That was a
-third of the time of a run on stand-ins for hosts. Here the directory is the same for all runs (`conftest.py`).
+third of the time of a run on stand-ins for hosts. Here the directory is the same for all runs (`conftest.py`) of one
+release of ansible-core: the name of a packed module says nothing of the release that packed it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 
 from ansible import constants
 from ansible.plugins.callback import CallbackBase
+from ansible.release import __version__
 
 
 class CallbackModule(CallbackBase):
@@ -24,4 +26,6 @@ class CallbackModule(CallbackBase):
 
     def __init__(self) -> None:
         super().__init__()
-        os.symlink(os.environ["PACKED_MODULES"], os.path.join(constants.DEFAULT_LOCAL_TMP, "ansiballz_cache"))
+        store = os.path.join(os.environ["PACKED_MODULES"], __version__)
+        os.makedirs(store, exist_ok=True)
+        os.symlink(store, os.path.join(constants.DEFAULT_LOCAL_TMP, "ansiballz_cache"))
