@@ -57,13 +57,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.once)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def packed_modules(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Playbooks find the modules that earlier ones have packed (callback/packed_modules.py)."""
-    os.environ["PACKED_MODULES"] = str(tmp_path_factory.mktemp("packed"))
-    os.environ["ANSIBLE_CALLBACK_PLUGINS"] = str(Path(__file__).parent / "callback")
-
-
 @pytest.fixture(autouse=True)
 def environment_of_the_tests() -> Iterator[None]:
     """A module takes all variables of its host from its process, which is here that of the tests."""

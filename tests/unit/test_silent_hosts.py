@@ -106,6 +106,7 @@ class Site:
             [sys.executable, "-c", MEASURED, str(self.directory / "memory"), *command],
             env=environment(
                 ANSIBLE_CONFIG=str(self.directory / "ansible.cfg"),
+                ANSIBLE_CALLBACKS_ENABLED="gpucluster.slurm.packed_modules",
                 NO_COLOR="1",
                 **{"ANSIBLE_FORKS": "30", "ANSIBLE_PIPELINING": "True", **variables},
             ),
