@@ -50,24 +50,31 @@ def packed(folder: Path) -> Iterator[Path]:
     return (file for file in folder.glob("ansible*") if file.name.startswith(KEPT) and file.suffix != ".lock")
 
 
+def copy(file: Path, folder: Path) -> None:
+    """Copy a file into a folder, where it appears as a whole, also if the disk is full or the power fails."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False) as new:
+        new.write(file.read_bytes())
+        new.flush()
+        os.fsync(new.fileno())
+    os.replace(new.name, folder / file.name)
+
+
 def give(store: Path, run: Path) -> None:
-    """Give a run the packed modules of a store, which need not exist."""
+    """Give a run the packed modules of a store, which need not exist. Both are on one file system."""
     if store.is_dir() and is_private(store) and is_private(store.parent):
         run.mkdir(mode=0o700, exist_ok=True)
         for file in packed(store):
-            shutil.copyfile(file, run / file.name)
+            os.link(file, run / file.name)
 
 
 def keep(run: Path, store: Path) -> None:
-    """Keep the packed modules of a run that a store lacks. A file appears as a whole, since several runs may end."""
+    """Keep the packed modules of a run that a store lacks. Several runs may end at once."""
     store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     store.mkdir(mode=0o700, exist_ok=True)
     if not (is_private(store) and is_private(store.parent)):
         return
     for file in packed(run):
         if not (store / file.name).exists():
-            with tempfile.NamedTemporaryFile(dir=store, prefix=".", delete=False) as new:
-                new.write(file.read_bytes())
-            os.replace(new.name, store / file.name)
+            copy(file, store)
     for old in sorted(store.parent.iterdir(), key=os.path.getmtime)[:-STATES]:
         shutil.rmtree(old, ignore_errors=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -70,6 +71,16 @@ def test_a_store_into_which_others_may_write_is_not_used(run: Path, store: Path,
     (store / OURS).unlink()
     keep(run, store)
     assert not (store / OURS).exists()
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(run: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        keep(run, store)
+    assert not [file for file in store.iterdir() if not file.name.startswith(".")]
 
 
 def test_states_of_long_ago_are_removed(run: Path, store: Path) -> None:
