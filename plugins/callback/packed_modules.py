@@ -16,7 +16,8 @@ description:
     callback keeps the packed modules of ansible-core and of this collection in
     C(gpucluster-slurm/packed-modules) below E(ANSIBLE_HOME), which is C(~/.ansible) by default, so that the next
     run begins with them. Each state of the sources has a directory of its own, and may be removed at any time.
-  - Nothing is kept if the directory may be written by others, or if there are C(module_utils) of a site.
+  - Nothing is kept if the directory may be written by others, or if there are C(module_utils) of a site. A run gets
+    nothing if E(ANSIBLE_LOCAL_TEMP) is on another file system.
 requirements:
   - C(callbacks_enabled = gpucluster.slurm.packed_modules) in the section C([defaults]) of ansible.cfg, or the
     environment variable E(ANSIBLE_CALLBACKS_ENABLED).

@@ -26,10 +26,11 @@ STATES = 3
 def sources(folders: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
     """Path, size and time of each file in Python in these folders and below."""
     for folder in folders:
-        for path, _folders, names in os.walk(folder):
+        for path, _folders, names in os.walk(folder, followlinks=True):
             for name in names:
-                if name.endswith(".py"):
-                    file = os.path.join(path, name)
+                file = os.path.join(path, name)
+                # An editor's lock is a link to nothing.
+                if name.endswith(".py") and os.path.exists(file):
                     found = os.stat(file)
                     yield file, found.st_size, found.st_mtime_ns
 

@@ -119,6 +119,7 @@ def test_any_change_of_the_sources_is_another_state(tmp_path: Path) -> None:
     assert len({*states}) == 4
     (tmp_path / "a/b/__pycache__").mkdir()
     (tmp_path / "a/b/__pycache__/c.cpython-311.pyc").write_text("")
+    (tmp_path / "a/.#c.py").symlink_to("nobody@nowhere")
     assert state([tmp_path]) == states[-1]
 
 
