@@ -251,7 +251,7 @@ def test_acceptance_of_sixteen_nodes(whole: Lab) -> None:
     nodes = expand("big-fat[01-16]")
     limit = f"--limit={','.join((CONTROLLER, *nodes))}"
     run = measured(whole, "accept of 16 nodes, level quick", "accept", limit, "-e", "accept_level=quick")
-    found = json.loads((whole.inventory.parent / "report/accept/acceptance.json").read_text())
+    found = json.loads((whole.inventory.parent / "report/hundred/acceptance.json").read_text())
     # All nodes share two processors, so that some are much slower than others: those are named.
     assert found["errors"] == [], run.output[-3000:]
     assert found["measured"] == nodes
