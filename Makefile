@@ -146,6 +146,7 @@ doc-lint: $(ready) ## check the changelog, the documentation of plugins and role
 	python tests/tools/defaults_page.py --check
 	python tests/tools/doctor_page.py --check
 	python tests/tools/failures_page.py --check
+	python tests/tools/findings_page.py --check
 	python tests/tools/playbooks_page.py --check
 	python tests/tools/alerts_page.py --check
 	python tests/tools/dashboards.py --check
@@ -197,6 +198,7 @@ docs: $(ready) ## write what follows from the keys of the cluster file, the tabl
 	python tests/tools/defaults_page.py
 	python tests/tools/doctor_page.py
 	python tests/tools/failures_page.py
+	python tests/tools/findings_page.py
 	python tests/tools/playbooks_page.py
 	python tests/tools/alerts_page.py
 	python tests/tools/dashboards.py

@@ -33,6 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.publis
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import render
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.machine_types import gres_kinds
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import slurm_health
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values.default_values import DATABASE
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values.defaults import CGROUP, SLURM, fixed
@@ -171,7 +172,7 @@ def _health(environment: Mapping[str, str]) -> None:
     source = COLLECTION / "roles/slurm_health/files"
     checks = HEALTH / "health.d"
     checks.mkdir(parents=True, exist_ok=True)
-    for name in defaults["slurm_health_checks"]:
+    for name in [name for name in defaults["slurm_health_checks"] if name not in slurm_health.BUILT_IN]:
         (checks / name).write_bytes((source / "checks" / name).read_bytes())
         (checks / name).chmod(0o755)
     PROGRAM.write_text(f"#!/usr/bin/python3 -I\n{program_files.sent('programs.health_check')}")
@@ -181,9 +182,15 @@ def _health(environment: Mapping[str, str]) -> None:
         "HEALTH_UNITS": "/etc/systemd/system",
         "HEALTH_WRITABLE": "/var/lib/slurm/slurmd /tmp",
         "HEALTH_DISK_FREE": str(defaults["slurm_health_disk_free"]),
-        "HEALTH_XIDS": " ".join(map(str, defaults["slurm_health_xids"])),
     }
-    text = json.dumps({"limit": defaults["slurm_health_limit"], "environment": {**environment, **settings}})
+    content = {
+        "limit": defaults["slurm_health_limit"],
+        "environment": {**environment, **settings},
+        "built_in": slurm_health.BUILT_IN,
+        "shared_percent": defaults["slurm_health_shared_percent"],
+        "xids": defaults["slurm_health_xids"],
+    }
+    text = json.dumps(content)
     (HEALTH / "health.json").write_text(text)
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import MEASURED, OWNED, SAID, UNKNOWN
-from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.node_facts import XIDS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_causes import SERVER_CAUSES
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import draining_xids
 
 pytestmark = pytest.mark.once
 
@@ -129,9 +129,9 @@ def test_causes_in_expressions_are_those_of_doctor() -> None:
     assert causes <= OF_DOCTOR
 
 
-def test_xids_are_those_of_doctor() -> None:
+def test_xids_are_those_that_drain_a_node() -> None:
     numbers = re.findall(r"XID_ERRORS == (\d+)", alerts()["GpuclusterGpuXid"]["expr"])
-    assert "|".join(numbers) == XIDS
+    assert [int(number) for number in numbers] == draining_xids()
 
 
 def test_the_page_is_current(page: Any) -> None:

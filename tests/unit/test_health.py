@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import CommandError
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health import seen_findings
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from programs import ROLES, load
@@ -37,6 +38,12 @@ def write(directory: Path, **checks: str) -> str:
     return str(directory)
 
 
+def run_checks(health: ModuleType, directory: str, limit: float, hung: Any) -> tuple[dict[str, str], Any]:
+    """The errors of the checks in a directory, and the checks that were left behind."""
+    results, left = health.run_checks(health.checks_of(directory), ENVIRONMENT, limit, hung)
+    return {name: result.error for name, result in results.items() if result.error}, left
+
+
 ENVIRONMENT = {"PATH": os.environ["PATH"], "WANTED": "two words"}
 
 
@@ -49,7 +56,7 @@ def test_checks_and_their_words(health: ModuleType, tmp_path: Path) -> None:
         told='test "$WANTED" = "two words"',
         killed="kill -9 $$",
     )
-    assert health.run_checks(directory, ENVIRONMENT, 30, {}) == (
+    assert run_checks(health, directory, 30, {}) == (
         {"killed": "exit status -9", "silent": "exit status 3", "wordy": "last one"},
         {},
     )
@@ -60,9 +67,9 @@ def test_what_is_no_check(health: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "off").chmod(0o644)
     (tmp_path / "folder").mkdir()
     (tmp_path / "strange").write_text("#!/no/such/shell\n")
-    wrong, hung = health.run_checks(directory, ENVIRONMENT, 30, {})
+    wrong, hung = run_checks(health, directory, 30, {})
     assert (wrong, hung) == ({"strange": "cannot be run: No such file or directory"}, {})
-    assert health.run_checks(str(tmp_path / "missing"), ENVIRONMENT, 30, {}) == ({}, {})
+    assert run_checks(health, str(tmp_path / "missing"), 30, {}) == ({}, {})
 
 
 def test_a_check_that_hangs_is_ended_with_its_children(
@@ -79,7 +86,7 @@ def test_a_check_that_hangs_is_ended_with_its_children(
         return status
 
     monkeypatch.setattr(health, "ended", ended_after_the_check_is_on_its_way)
-    wrong, hung = health.run_checks(directory, ENVIRONMENT, 0.1, {})
+    wrong, hung = run_checks(health, directory, 0.1, {})
     assert wrong == {"hung": "no answer in 0.1 s"}
     assert list(hung) == ["hung"]
     child = int((tmp_path / "child.pid").read_text())
@@ -92,7 +99,7 @@ def test_a_check_that_hangs_tells_where(health: ModuleType, tmp_path: Path) -> N
     os.mkfifo(tmp_path / "said")
     directory = write(tmp_path, hung=f"echo /data; echo /data >{tmp_path}/said; sleep 1000")
     reader = subprocess.Popen(["cat", str(tmp_path / "said")], stdout=subprocess.PIPE)
-    wrong, hung = health.run_checks(directory, ENVIRONMENT, 5, {})
+    wrong, hung = run_checks(health, directory, 5, {})
     assert reader.communicate()[0] == b"/data\n"
     assert wrong == {"hung": "no answer in 5 s: /data"}
     pid, since, path = hung["hung"]
@@ -100,14 +107,14 @@ def test_a_check_that_hangs_tells_where(health: ModuleType, tmp_path: Path) -> N
         os.sched_yield()
     assert path == "/data"
     here = {"hung": [os.getpid(), health.started(os.getpid()), path]}
-    assert health.run_checks(directory, ENVIRONMENT, 5, here)[0] == {"hung": "still hangs: /data"}
+    assert run_checks(health, directory, 5, here)[0] == {"hung": "still hangs: /data"}
     assert since > 0
 
 
 def test_what_still_hangs_is_not_started_again(health: ModuleType, tmp_path: Path) -> None:
     directory = write(tmp_path, hung=f"touch {tmp_path}/again", gone="exit 0", ended="exit 0")
     here = {"hung": [os.getpid(), health.started(os.getpid())], "gone": [os.getpid(), 1], "ended": [2**22 + 1, 0]}
-    wrong, hung = health.run_checks(directory, ENVIRONMENT, 30, here)
+    wrong, hung = run_checks(health, directory, 30, here)
     assert wrong == {"hung": "still hangs"}
     assert hung == {"hung": here["hung"]}
     assert not (tmp_path / "again").exists()
@@ -150,6 +157,12 @@ def test_reasons(health: ModuleType) -> None:
     assert len(health.reason_for({"long": "x" * 1000})) == 200
 
 
+def keep_findings(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    """Keep the record of findings in a directory of the test."""
+    monkeypatch.setattr(seen_findings, "LASTING_FILE", str(root / "lib/findings.json"))
+    monkeypatch.setattr(seen_findings, "VOLATILE_FILE", str(root / "run/findings.json"))
+
+
 def run(health: ModuleType, monkeypatch: pytest.MonkeyPatch, root: Path, script: str) -> list[str]:
     """Run the whole program with one check and a stand-in for scontrol. Returns the arguments of scontrol."""
     for name, path in (
@@ -158,6 +171,7 @@ def run(health: ModuleType, monkeypatch: pytest.MonkeyPatch, root: Path, script:
         ("STATE", "run/state.json"),
     ):
         monkeypatch.setattr(health, name, str(root / path))
+    keep_findings(monkeypatch, root)
     monkeypatch.setattr(locks, "LOCKS", str(root / "run/locks"))
     (root / "checks").mkdir(exist_ok=True)
     write(root / "checks", check=script)
@@ -169,7 +183,7 @@ def run(health: ModuleType, monkeypatch: pytest.MonkeyPatch, root: Path, script:
 
     monkeypatch.setattr(health, "scontrol", scontrol)
     monkeypatch.setenv("SLURMD_NODENAME", "gpu01")
-    health.main()
+    health.main([])
     return told
 
 
@@ -226,7 +240,8 @@ def test_a_slurmctld_that_does_not_answer_is_asked_again(
     monkeypatch.setattr(health, "STATE", str(tmp_path / "run/state.json"))
     monkeypatch.setattr(locks, "LOCKS", str(tmp_path / "run/locks"))
     monkeypatch.setattr(health, "DIRECTORY", str(tmp_path / "checks"))
-    assert health.main() == 0
+    keep_findings(monkeypatch, tmp_path)
+    assert health.main([]) == 0
     assert json.loads((tmp_path / "run/state.json").read_text()) == {"well": False, "hung": {}}
 
 
@@ -265,8 +280,8 @@ def test_mounts_of_the_key_storage_are_those_that_a_boot_starts(health: ModuleTy
 
     def wrong(mounts: str = "") -> dict[str, str]:
         environment = {"PATH": os.environ["PATH"], "HEALTH_MOUNTS": mounts, "HEALTH_UNITS": str(units)}
-        errors: dict[str, str] = health.run_checks(str(checks), environment, 30, {})[0]
-        return errors
+        results = health.run_checks(health.checks_of(str(checks)), environment, 30, {})[0]
+        return {name: result.error for name, result in results.items() if result.error}
 
     assert wrong() == {}
     assert wrong("/no/such/mount") == {"filesystems": "/no/such/mount is not mounted"}
@@ -280,3 +295,106 @@ def test_mounts_of_the_key_storage_are_those_that_a_boot_starts(health: ModuleTy
     assert wrong() == {}
     unit.write_text("[Mount]\nWhere=/srv/my-homes\n")
     assert wrong() == {}, "the unit is not of this collection"
+
+
+# -- what the program sees itself --------------------------------------------------------------------------------------
+
+XML = (ROLES.parent / "tests/unit/recorded/h200/nvidia-smi/q-x").read_text().rpartition("</nvidia_smi_log>")
+REPORT = "".join(XML[:2])
+FALLEN = "NVRM: Xid (PCI:0000:00:06): 79, pid=2, GPU has fallen off the bus."
+
+
+@pytest.fixture(name="node")
+def programs_of_a_node(health: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A directory with stand-ins for journalctl and nvidia-smi, which print the files `journal` and `smi` there."""
+    (tmp_path / "bin").mkdir()
+    for name, file in (("journalctl", "journal"), ("nvidia-smi", "smi")):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\ncat {tmp_path}/{file}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "journal").write_text("")
+    (tmp_path / "smi").write_text(REPORT)
+    (tmp_path / "node").write_text(NODE.format("IDLE", ""))
+    settings = {"limit": 20, "environment": {"HEALTH_GPUS": "1"}, "built_in": ["gpu_errors", "kernel"], "xids": []}
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    monkeypatch.setattr(health, "PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr(health, "read_ring", list)
+    return tmp_path
+
+
+def said_by_kernel(*lines: str) -> str:
+    """Lines of `journalctl --output=json`."""
+    entries = ({"MESSAGE": line, "__MONOTONIC_TIMESTAMP": str(n), "__CURSOR": f"c{n}"} for n, line in enumerate(lines))
+    return "".join(f"{json.dumps(entry)}\n" for entry in entries)
+
+
+def test_an_xid_drains_until_a_person_closes_it(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (node / "smi").write_text(REPORT.replace("<gpu_recovery_action>None<", "<gpu_recovery_action>N/A<"))
+    (node / "journal").write_text(said_by_kernel("booted", FALLEN))
+    reason = "health check xid-79: Xid (PCI:0000:00:06): 79, pid=2, GPU has fallen off the bus."
+    assert run(health, monkeypatch, node, "exit 0")[1] == f"update NodeName=gpu01 State=DRAIN Reason={reason}"
+    (node / "journal").write_text("")
+    (node / "node").write_text(NODE.format("IDLE+DRAIN", f"Reason={reason} [root@now]"))
+    assert run(health, monkeypatch, node, "exit 0")[1:] == []
+    assert health.main(["--list"]) == 0
+    assert "xid-79 0000:00:06 (drains the node; node, action: reboot" in capsys.readouterr().out
+    assert health.main(["--close", "xid-97"]) == 1
+    assert health.main(["--close", "xid-79"]) == 0
+    assert run(health, monkeypatch, node, "exit 0")[1:] == [f"update NodeName=gpu01 {' '.join(RESUME)}"]
+    assert health.main(["--clear"]) == 2
+
+
+def test_a_driver_that_fails_is_a_reason(health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path) -> None:
+    (node / "bin/nvidia-smi").write_text("#!/bin/sh\necho 'Unable to determine the device handle'; exit 15\n")
+    reason = "health check gpu_errors: Unable to determine the device handle"
+    assert run(health, monkeypatch, node, "exit 0")[1] == f"update NodeName=gpu01 State=DRAIN Reason={reason}"
+
+
+@pytest.mark.parametrize("status", [1, 127])
+def test_a_journal_that_cannot_be_read_is_no_reason(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path, status: int
+) -> None:
+    (node / "bin/journalctl").write_text(f"#!/bin/sh\necho No journal files were found.; exit {status}\n")
+    assert run(health, monkeypatch, node, "exit 0")[1:] == []
+    assert seen_findings.load().cursor == ""
+
+
+def test_a_check_of_the_site_replaces_one_of_the_program(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path
+) -> None:
+    (node / "checks").mkdir()
+    write(node / "checks", gpu_errors="exit 0")
+    (node / "journal").write_text(said_by_kernel(FALLEN))
+    assert run(health, monkeypatch, node, "exit 0")[1:] == []
+    write(node / "checks", kernel="echo own; exit 1")
+    reason = "health check kernel: own"
+    assert run(health, monkeypatch, node, "exit 0")[1] == f"update NodeName=gpu01 State=DRAIN Reason={reason}"
+
+
+SHARED = {"filesystems": "no answer in 20 s: /home"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reasons", "others"),
+    [
+        pytest.param(SHARED, 2 * ["filesystems: /home is not mounted"], 0, id="few"),
+        pytest.param(SHARED, 3 * ["filesystems: no answer in 20 s: /home"], 3, id="enough"),
+        pytest.param(SHARED, 3 * ["disk: /tmp has 3 MiB free"], 0, id="another-one"),
+        pytest.param({**SHARED, "disk": "full"}, 9 * ["filesystems: /home is not mounted"], 0, id="its-own-as-well"),
+        pytest.param({"gpu": "1 of 2 GPUs"}, 9 * ["gpu: 1 of 2 GPUs"], 0, id="of-the-node"),
+        pytest.param(
+            {"gpu": "nvidia-smi, exit status 18: Driver/library version mismatch"},
+            4 * ["gpu: nvidia-smi, exit status 18: Driver/library version mismatch"],
+            4,
+            id="an-update",
+        ),
+    ],
+)
+def test_what_nodes_share_drains_few_of_them(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, str], reasons: list[str], others: int
+) -> None:
+    lines = [f"n{number} health check {reason}" for number, reason in enumerate(reasons)]
+    lines += [f"n{number} none" for number in range(len(lines), 50)]
+    monkeypatch.setattr(health, "sinfo", lambda *_words: "\n".join(lines + lines[:3]) + "\n")
+    assert health.nodes_with(wrong, 5) == others

@@ -24,6 +24,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.topology
     read_memory,
     read_topology,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health import gpu_findings
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.discovery import machine_type
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics import gpu_driver
@@ -31,8 +32,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.metrics 
 COLLECTION = Path(__file__).parents[2]
 CHECKS = COLLECTION / "roles/slurm_health/files/checks"
 STAND_IN = COLLECTION / "tests/integration/stand_in/nvidia_smi.py"
-VOLATILE_ECC = ("--query-gpu=index,ecc.errors.uncorrected.volatile.total", "--format=csv,noheader")
-ROWS = ("--query-remapped-rows=gpu_bus_id,remapped_rows.pending,remapped_rows.failure", "--format=csv,noheader")
+REPORT = ("-q", "-x")
 GPU = {
     "minor": 0,
     "pci_address": "0000:00:06.0",
@@ -169,7 +169,7 @@ def test_slurmd_finds_what_the_node_line_declares(name: str) -> None:
 def checked(tmp_path: Path, check: str, changed: dict[tuple[str, ...], str] | None = None) -> tuple[int, str]:
     """Exit status and output of a health check of the recorded machine, some answers of which are changed."""
     answers: dict[tuple[str, ...], tuple[int, str]] = {
-        arguments: recordings.nvidia_smi(arguments) for arguments in (gpus.LIST, VOLATILE_ECC, ROWS)
+        arguments: recordings.nvidia_smi(arguments) for arguments in (gpus.LIST,)
     }
     answers |= {arguments: (0, text) for arguments, text in (changed or {}).items()}
     program = tmp_path / "nvidia-smi"
@@ -177,7 +177,6 @@ def checked(tmp_path: Path, check: str, changed: dict[tuple[str, ...], str] | No
         f"#!{sys.executable}\nimport sys\nstatus, text = {answers!r}[tuple(sys.argv[1:])]\n"
         "sys.stdout.write(text)\nsys.exit(status)\n"
     )
-    (tmp_path / "dmesg").write_text("#!/bin/sh\n")
     for path in tmp_path.iterdir():
         path.chmod(0o755)
     machine, _odd = machine_type(facts())
@@ -185,7 +184,7 @@ def checked(tmp_path: Path, check: str, changed: dict[tuple[str, ...], str] | No
     settings = health_environment([{"hosts": "gpu01", "hardware": "m"}], {"m": machine}, {})["gpu01"]
     assert settings["HEALTH_GPUS"] == "1"
     # The machine that runs the tests has no /dev/nvidia0.
-    environment = {**settings, "HEALTH_GPU_FILES": "", "HEALTH_XIDS": "79", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment = {**settings, "HEALTH_GPU_FILES": "", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(
         ["sh", str(CHECKS / check)], env=environment, capture_output=True, text=True, check=False, timeout=60
     )
@@ -193,38 +192,37 @@ def checked(tmp_path: Path, check: str, changed: dict[tuple[str, ...], str] | No
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("check", ["gpu", "gpu_errors"])
-def test_a_good_gpu_is_healthy(tmp_path: Path, check: str) -> None:
-    assert checked(tmp_path, check) == (0, "")
+def test_a_good_gpu_is_healthy(tmp_path: Path) -> None:
+    assert checked(tmp_path, "gpu") == (0, "")
+    report = gpu_findings.read_report(recordings.nvidia_smi(REPORT)[1])
+    assert (report.findings, len(report.gpus), len(report.well)) == ([], 1, 1)
+
+
+def test_a_gpu_that_is_missing_is_noticed(tmp_path: Path) -> None:
+    answer = recordings.nvidia_smi(gpus.LIST)[1]
+    assert checked(tmp_path, "gpu", {gpus.LIST: answer.replace("GPU 0:", "GPU:")}) == (1, "0 of 1 GPUs\n")
 
 
 @pytest.mark.parametrize(
-    ("check", "arguments", "before", "after", "error"),
+    ("before", "after", "found"),
     [
-        ("gpu_errors", VOLATILE_ECC, "0, 0\n", "0, 3\n", "uncorrected ECC errors (GPU, count): 0, 3 \n"),
-        (
-            "gpu_errors",
-            ROWS,
-            "No, No",
-            "Yes, No",
-            "rows of memory to remap (GPU, pending, failed): 00000000:00:06.0, Yes, No \n",
-        ),
-        (
-            "gpu_errors",
-            ROWS,
-            "No, No",
-            "No, Yes",
-            "rows of memory to remap (GPU, pending, failed): 00000000:00:06.0, No, Yes \n",
-        ),
-        ("gpu", gpus.LIST, "GPU 0:", "GPU:", "0 of 1 GPUs\n"),
+        ("<dram_uncorrectable>0<", "<dram_uncorrectable>3<", "gpu-ecc-contained"),
+        ("<sram_uncorrectable_parity>0<", "<sram_uncorrectable_parity>1<", "gpu-ecc"),
+        ("<remapped_row_pending>No<", "<remapped_row_pending>Yes<", "gpu-rows-pending"),
+        ("<remapped_row_failure>No<", "<remapped_row_failure>Yes<", "gpu-rows-failed"),
+        ("<tpc_repair_pending>No<", "<tpc_repair_pending>Yes<", "gpu-repair-pending"),
+        ("<current_link_width>16x<", "<current_link_width>8x<", "gpu-pcie"),
+        ("<gpu_temp_tlimit>51 C<", "<gpu_temp_tlimit>-3 C<", "gpu-hot"),
+        ("hw_slowdown>Not Active<", "hw_slowdown>Active<", "gpu-slowed"),
+        ("<state>N/A<", "<state>In Progress<", "gpu-fabric"),
+        ("recovery_action>None<", "recovery_action>Reset<", "gpu-recovery-action"),
     ],
 )
-def test_a_recorded_answer_with_an_error_is_noticed(
-    tmp_path: Path, check: str, arguments: tuple[str, ...], before: str, after: str, error: str
-) -> None:
-    answer = recordings.nvidia_smi(arguments)[1]
+def test_a_recorded_answer_with_an_error_is_noticed(before: str, after: str, found: str) -> None:
+    answer = recordings.nvidia_smi(REPORT)[1]
     assert before in answer
-    assert checked(tmp_path, check, {arguments: answer.replace(before, after)}) == (1, error)
+    report = gpu_findings.read_report(answer.replace(before, after, 1))
+    assert [(one.finding.name, one.gpu.serial) for one in report.findings] == [(found, "1234567890123")]
 
 
 # -- stand-ins ---------------------------------------------------------------------------------------------------------
@@ -234,8 +232,6 @@ ASKED: list[tuple[str, ...]] = [
     gpus.LIST,
     mig.QUERY,
     mig.INSTANCES,
-    VOLATILE_ECC,
-    ROWS,
     ("nvlink", "-s"),
     ("--query-gpu=no_such_field", "--format=csv"),
     ("-i", "99", "-q"),

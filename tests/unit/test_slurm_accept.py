@@ -10,6 +10,7 @@ documentation.
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import Asked, read_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import DIAGNOSES, MISSED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
-from ansible_collections.gpucluster.slurm.plugins.module_utils.host import program_library
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import kernel_messages, program_library
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.accept import (
     accept_command,
     accept_results,
@@ -94,10 +95,15 @@ def test_diagnoses_are_those_of_the_tasks() -> None:
 # -- GPUs ------------------------------------------------------------------------------------------------------------
 
 
+def said(line: str) -> str:
+    """A message of the kernel, as journalctl prints it."""
+    return json.dumps({"MESSAGE": line, "__MONOTONIC_TIMESTAMP": "1", "__CURSOR": "c"})
+
+
 def test_a_healthy_h200(measure: Measure, stand_in: StandIn, tmp_path: Path) -> None:
     (tmp_path / "q-x").write_text(H200)
     stand_in("nvidia-smi", f'test "$1" = nvlink || cat {tmp_path}/q-x')
-    stand_in("dmesg", "echo '[1] NVRM: Xid (PCI:0000:00:06): 31, pid=7'")
+    stand_in("journalctl", f"echo '{said('NVRM: Xid (PCI:0000:00:06): 31, pid=7')}'")
     tests = "gpu_count,gpu_driver,gpu_xid,gpu_ecc,gpu_remapped_rows,gpu_pcie,gpu_clocks,gpu_nvlink,fabric_manager"
     values, missed = measure("node", "--nodes=n1", "--gpus=1", f"--tests={tests}", "--xids=48,79")
     # This GPU has no NVLinks and no fabric.
@@ -111,10 +117,13 @@ def test_a_healthy_h200(measure: Measure, stand_in: StandIn, tmp_path: Path) -> 
     [
         (
             {"<dram_uncorrectable>0": "<dram_uncorrectable>2"},
-            {"gpu_ecc": "dram_uncorrectable 2"},
+            {"gpu_ecc": "uncorrected errors: dram_uncorrectable 2"},
         ),
         ({"<current_ecc>Enabled": "<current_ecc>Disabled"}, {"gpu_ecc": "ECC is disabled"}),
-        ({"<remapped_row_pending>No": "<remapped_row_pending>Yes"}, {"gpu_remapped_rows": "remapped rows: pending"}),
+        (
+            {"<remapped_row_pending>No": "<remapped_row_pending>Yes"},
+            {"gpu_remapped_rows": "rows of memory wait for a reset"},
+        ),
         ({"<current_link_width>16x": "<current_link_width>8x"}, {"gpu_pcie": "width 8x of 16x"}),
         ({"<current_link_gen>5": "<current_link_gen>3"}, {"gpu_pcie": "generation 3 of 5"}),
         (
@@ -153,11 +162,19 @@ def test_links_that_are_down() -> None:
     assert gpu_measurements.nvlink_faults("") == {}
 
 
-def test_only_errors_that_are_no_fault_of_a_program_count() -> None:
-    text = "NVRM: Xid (PCI:0000:3b:00): 13, Graphics\n[2] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, fallen off the bus\n"
-    assert gpu_measurements.find_xid(text, ["48", "79"]) == "Xid (PCI:0000:3b:00): 79, pid=1, fallen off the bus"
-    assert gpu_measurements.find_xid(text, ["48"]) == ""
-    assert gpu_measurements.find_xid(text, []) == ""
+@pytest.mark.parametrize(
+    ("number", "more", "fault"), [(13, "", 0), (13, "13,43", 1), (64, "", 1), (48, "", 0)], ids=str
+)
+def test_errors_of_programs_and_those_that_the_driver_has_mended_are_no_faults(
+    measure: Measure, stand_in: StandIn, tmp_path: Path, number: int, more: str, fault: int
+) -> None:
+    (tmp_path / "q-x").write_text(H200)
+    stand_in("nvidia-smi", f"cat {tmp_path}/q-x")
+    stand_in("journalctl", f"echo '{said(f'NVRM: Xid (PCI:0000:00:06): {number}, pid=1, and more')}'")
+    # The driver asks for no recovery, which an error that needs another GPU outlives.
+    values, _missed = measure("node", "--nodes=n1", "--gpus=1", "--tests=gpu_driver,gpu_xid", f"--xids={more}")
+    (found,) = [value for value in values if value.test == "gpu_xid"]
+    assert (found.value, found.text) == ((0, f"Xid (PCI:0000:00:06): {number}, pid=1, and more") if fault else (1, ""))
 
 
 def test_a_diagnosis() -> None:
@@ -170,16 +187,20 @@ def test_a_diagnosis() -> None:
     assert gpu_measurements.diagnosis_faults(failed) == "PCIe of GPU 3: bandwidth is low"
 
 
-def test_a_node_without_its_tools_says_so(measure: Measure, stand_in: StandIn) -> None:
+def test_a_node_without_its_tools_says_so(measure: Measure, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> list[kernel_messages.KernelMessage]:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(kernel_messages, "read_ring", refused)
     stand_in("nvidia-smi", "echo 'no devices'; exit 9")
-    stand_in("dmesg", "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1")
+    stand_in("journalctl", "echo 'No journal files were opened' >&2; exit 1")
     tests = "gpu_count,gpu_ecc,gpu_xid,gpu_matrix,host_to_gpu,dcgm_1"
     values, missed = measure("node", "--nodes=n1", "--gpus=8", f"--tests={tests}", "--xids=79")
     assert values == []
     assert missed == {
         "gpu_count": "nvidia-smi ended with 9: no devices",
         "gpu_ecc": "nvidia-smi ended with 9: no devices",
-        "gpu_xid": "dmesg ended with 1: dmesg: read kernel buffer failed: Operation not permitted",
+        "gpu_xid": "/dev/kmsg: Operation not permitted; journalctl: No journal files were opened",
         "gpu_matrix": "accept_container names no image with PyTorch",
         "host_to_gpu": "accept_container names no image with PyTorch, and nvbandwidth is not installed",
         "dcgm_1": "dcgmi is not installed",

@@ -466,7 +466,7 @@ MEASURED = (
         "xid",
         "The kernel's messages have errors of a GPU (Xid).",
         _xid,
-        "Look the Xid up in NVIDIA's catalog; reset the GPU or reboot the node, and replace a GPU that fails again. "
+        "docs/admin/findings.md has what mends it; slurm-health --list on the node shows all. "
         f"When the node is back, {MEASURE}.",
     ),
     Cause(

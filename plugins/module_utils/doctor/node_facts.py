@@ -20,7 +20,9 @@ from ..gpu.devices import NVIDIA
 from ..hardware.cpu_files import TopologyError, counted_cpus
 from ..hardware.sysfs import Tree
 from ..hardware.topology import read_memory
+from ..health import seen_findings
 from ..host.job_processes import jobs_of_processes, processes
+from ..host.kernel_messages import KernelMessagesError
 from ..host.mounts.mountinfo import Mount, mounted
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
 from . import daemon_facts
@@ -34,8 +36,6 @@ TIMEOUT = 3
 UNITS = "/etc/systemd/system"
 NETWORK = re.compile(r"nfs4?|lustre|ceph|gpfs|beegfs\S*|cifs|glusterfs|fuse\.\S+|9p|wekafs|panfs|orangefs")
 """Types of file systems of servers, which may not answer."""
-XIDS = "46|48|64|74|79|95|119|120"
-"""Errors of NVIDIA's driver that are no fault of a program (the same as in role slurm_health)."""
 LEFT = 8
 """Processes that are named."""
 
@@ -84,7 +84,7 @@ def gather(asked: HostQuestions) -> NodeFacts:
         missing_files=[path for path in asked.device_files if not os.path.exists(path)],
         nvidia_error=error,
         nvidia_gpus=count,
-        xids=find_xids(run(["dmesg"], seconds=10).output) if asked.gpus else [],
+        xids=_find_errors_of_gpus() if asked.gpus else [],
         cgroup="v2" if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else "v1",
         listens=bool(sockets(asked.port)),
         addresses=read_addresses(read_text("/proc/net/fib_trie"), read_text("/proc/net/if_inet6")),
@@ -185,9 +185,12 @@ def read_nvidia_smi(status: int, listing: str) -> tuple[str, int | None]:
     return NVIDIA.read_list(status, listing)
 
 
-def find_xids(messages: str) -> list[str]:
-    """The errors of GPUs in the kernel's messages."""
-    return [f"Xid {error}" for error in re.findall(rf"NVRM: Xid (\([^)]*\): (?:{XIDS}),.*)", messages)][-4:]
+def _find_errors_of_gpus() -> list[str]:
+    """The last findings of GPUs that count, as the kernel or the driver says them."""
+    try:
+        return [one.text for one in seen_findings.current()][-4:]
+    except KernelMessagesError:
+        return []
 
 
 # -- network and processes -------------------------------------------------------------------------------------------

@@ -4,10 +4,17 @@
 # pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """Slurm's HealthCheckProgram: runs every check of a directory, drains the node if one fails, resumes what it drained.
 
+usage: slurm-health                    run all checks, as slurmd does
+       slurm-health --list             show what was seen of the GPUs and in the kernel's messages, and why it ended
+       slurm-health --close NAME...    a person has mended findings, such as xid-48, or `all`
+
 A check is an executable file. The reason of a drained node has the name of the check. The exit status of a check is 0
 if all is well; otherwise the last line of its output is the error. All checks run at the same time, each in its own
 process group, so that together they take no longer than the limit. A check that does not end in time is killed and left
 behind, since the kernel may not be able to end it (a hung mount, a driver). It is not started again before it has gone.
+
+Two checks are no files: `kernel` and `gpu_errors` read the journal and the driver in the same way, and what they find
+is in a record (health/seen_findings.py), which drains the node until a boot, a repair or a person ends it.
 
 The program asks slurmctld only if a check fails, after the checks succeed again, and once after a boot.
 """
@@ -17,20 +24,30 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import IO, Any, NamedTuple
+from xml.etree import ElementTree
 
 from ..client.commands import CommandError, output
 from ..client.drains import APPENDED, HEALTH
 from ..client.scontrol import reason_of, records
+from ..health import seen_findings
+from ..health.finding_table import SHARED, of_reason
+from ..health.gpu_findings import DriverReport, read_report
+from ..health.kernel_findings import find_in
+from ..health.seen_findings import FindingRecord, HealthEvidence, Seen
 from ..host import replacing
 from ..host.json_files import read_record
+from ..host.kernel_messages import KernelMessage, journal_command, merged, parse_journal, read_boot_id, read_ring
 from ..host.locks import locked
+from ..language.formatting import visible
 
 SILENT = "Not responding"
 """Beginning of Slurm's reasons for nodes that do not answer. Slurm replaces only these reasons."""
@@ -39,6 +56,10 @@ CLEARED = f"{SILENT} (cleared by the health check)"
 the reason of this program, the program would resume a node that Slurm drains later (`_drain_node` there)."""
 DIRECTORY = "/etc/gpucluster-slurm/health.d"
 SETTINGS = "/etc/gpucluster-slurm/health.json"
+GPU = "gpu"
+"""The check that asks the driver for a list of the GPUs."""
+KERNEL, GPU_ERRORS = "kernel", "gpu_errors"
+"""The checks that are no files."""
 STATE = "/run/gpucluster-slurm/health.json"
 """Results of the last run. A boot removes the file, and then the program asks slurmctld."""
 NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -50,6 +71,8 @@ SCONTROL = 15
 """Time limit in seconds for an answer of slurmctld."""
 REASON = 200
 """Maximum length of a reason, in characters."""
+SHARED_PERCENT, SHARED_LEAST = 5.0, 3
+"""Nodes that may be drained for one shared finding: percent of all nodes, and at least."""
 LIMIT = 20.0
 """Default time limit in seconds of all checks together."""
 
@@ -67,11 +90,9 @@ def started(pid: int) -> int:
     return 0 if fields[0] in "ZX" else int(fields[19])
 
 
-def last_line(output: IO[bytes]) -> str:
+def last_line(text: str) -> str:
     """The last line that a check printed."""
-    output.seek(0)
-    lines = output.read().decode(errors="replace").split("\n")
-    return next((" ".join(line.split()) for line in reversed(lines) if line.strip()), "")
+    return next((" ".join(line.split()) for line in reversed(text.split("\n")) if line.strip()), "")
 
 
 def with_words(error: str, words: str) -> str:
@@ -79,10 +100,10 @@ def with_words(error: str, words: str) -> str:
     return f"{error}: {words}" if words else error
 
 
-def start(path: str, output: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start(command: Sequence[str], output: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a check in its own process group. Raises OSError if it cannot be run."""
     return subprocess.Popen(
-        [path],
+        command,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -100,44 +121,120 @@ def ended(process: subprocess.Popen[bytes], deadline: float) -> int | None:
         return None
 
 
-def run_checks(directory: str, environment: Mapping[str, str], limit: float, hung: Hung) -> tuple[dict[str, str], Hung]:
-    """Run the checks of a directory, all at once.
+class Result(NamedTuple):
+    """How a check has ended."""
+
+    status: int | None
+    """Its exit status; None if it has not ended, or could not be run."""
+    output: str
+    error: str
+    """What is wrong; empty if all is well."""
+
+
+def checks_of(directory: str) -> dict[str, list[str]]:
+    """The commands of the checks in a directory, by name; a missing directory has no checks."""
+    names = sorted(filter(NAME.fullmatch, os.listdir(directory))) if os.path.isdir(directory) else []
+    paths = {name: os.path.join(directory, name) for name in names}
+    return {name: [path] for name, path in paths.items() if os.path.isfile(path) and os.access(path, os.X_OK)}
+
+
+def run_checks(
+    commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], limit: float, hung: Hung
+) -> tuple[dict[str, Result], Hung]:
+    """Run checks, all at once.
 
     Args:
-        directory: directory of the checks; a missing directory has no checks.
+        commands: the commands by the name of the check.
         environment: environment variables of the checks.
         limit: time limit in seconds.
         hung: checks that an earlier run has left behind.
 
     Returns:
-        The errors by the name of the check, and the checks that were left behind.
+        The results by name, and the checks that were left behind.
     """
-    names = sorted(filter(NAME.fullmatch, os.listdir(directory))) if os.path.isdir(directory) else []
     # A start of 0 is a check that ended just when it was killed.
     left = {name: where for name, where in hung.items() if where[1] and started(where[0]) == where[1]}
-    wrong = {name: with_words("still hangs", "".join(left[name][2:])) for name in left if name in names}
+    results = {
+        name: Result(None, "", with_words("still hangs", "".join(left[name][2:]))) for name in left if name in commands
+    }
     deadline = time.monotonic() + limit
     with ExitStack() as files:
         running = []
-        for name in names:
-            path = os.path.join(directory, name)
-            if name in left or not os.path.isfile(path) or not os.access(path, os.X_OK):
+        for name, command in commands.items():
+            if name in left:
                 continue
             output = files.enter_context(tempfile.TemporaryFile(dir="/run"))
             try:
-                running.append((name, start(path, output, environment), output))
+                running.append((name, start(command, output, environment), output))
             except OSError as error:
-                wrong[name] = f"cannot be run: {error.strerror}"
+                results[name] = Result(None, "", f"cannot be run: {error.strerror}")
         for name, process, output in running:
             status = ended(process, deadline)
+            output.seek(0)
+            said = output.read().decode(errors="replace")
             if status is None:
-                said = last_line(output)
-                wrong[name] = with_words(f"no answer in {limit:g} s", said)
-                left[name] = [process.pid, started(process.pid), said]
+                results[name] = Result(None, said, with_words(f"no answer in {limit:g} s", last_line(said)))
+                left[name] = [process.pid, started(process.pid), last_line(said)]
                 os.killpg(process.pid, signal.SIGKILL)
-            elif status:
-                wrong[name] = last_line(output) or f"exit status {status}"
-    return dict(sorted(wrong.items())), left
+            else:
+                results[name] = Result(status, said, (last_line(said) or f"exit status {status}") if status else "")
+    return dict(sorted(results.items())), left
+
+
+# -- what is seen ----------------------------------------------------------------------------------------------------
+
+
+def built_in(chosen: Collection[str], settings: Mapping[str, Any], cursor: str) -> dict[str, list[str]]:
+    """The commands of the chosen checks that are no files, by name."""
+    found = {}
+    gpus = int(settings.get("environment", {}).get("HEALTH_GPUS") or 0)
+    # The kernel's messages have both findings of GPUs and others.
+    if chosen and shutil.which("journalctl", path=PATH):
+        found[KERNEL] = journal_command(cursor)
+    if GPU_ERRORS in chosen and gpus and shutil.which("nvidia-smi", path=PATH):
+        found[GPU_ERRORS] = ["nvidia-smi", "-q", "-x"]
+    return found
+
+
+def see(
+    record: FindingRecord, results: Mapping[str, Result], chosen: Collection[str], xids: Iterable[int]
+) -> tuple[FindingRecord, list[Seen]]:
+    """The record after a run, and what drains the node. results: those of the checks that are no files."""
+    journal, cursor = parse_journal(results[KERNEL].output) if KERNEL in results else ([], "")
+    ring: list[KernelMessage] = []
+    with suppress(OSError):  # in a container
+        ring = read_ring()
+    # The next run reads the whole journal if it does not have this place any more.
+    lost = KERNEL in results and results[KERNEL].status != 0
+    evidence = HealthEvidence(
+        boot=read_boot_id(),
+        now=time.time(),
+        kernel=[*find_in(merged(ring, journal))],
+        report=report_of(results.get(GPU_ERRORS)),
+        cursor="" if lost else cursor or record.cursor,
+        xids=seen_findings.names_of(xids),
+    )
+    record = seen_findings.updated(record, evidence)
+    return record, [one for one in record.counting if (GPU_ERRORS if one.of_gpu else KERNEL) in chosen]
+
+
+def report_of(result: Result | None) -> DriverReport | None:
+    """What the driver says; None if it was not asked, or has not answered."""
+    with suppress(ElementTree.ParseError):
+        return read_report(result.output) if result and result.status == 0 else None
+    return None
+
+
+def reasons(results: Mapping[str, Result], seen: Sequence[Seen]) -> dict[str, str]:
+    """What is wrong by the name of the finding or of the check, the first finding first."""
+    found: dict[str, str] = {}
+    for one in seen:
+        found.setdefault(one.name, one.text)
+    failed = {name: result.error for name, result in results.items() if result.error}
+    return {**found, **failed}
+
+
+# -- what Slurm is asked to do ---------------------------------------------------------------------------------------
 
 
 def reason_for(wrong: Mapping[str, str]) -> str:
@@ -174,6 +271,29 @@ def scontrol(*words: str) -> str:
     return output(["scontrol", *words], seconds=SCONTROL)
 
 
+def nodes_with(wrong: Mapping[str, str], percent: float) -> int:
+    """How many nodes are drained for the same, if all that is wrong is shared and these are as many as may be; else 0.
+
+    A file server or an update that all nodes have would otherwise drain the cluster.
+    """
+    found = {of_reason(*one) for one in wrong.items()}
+    if any(one.kind != SHARED for one in found):
+        return 0
+    lines = {line for line in sinfo("--Node", "--noheader", "--format=%N %E").split("\n") if line}
+    given = [line.partition(" ")[2] for line in lines]
+    same = sum(
+        of_reason(*reason.removeprefix(HEALTH).partition(": ")[::2]) in found
+        for reason in given
+        if reason.startswith(HEALTH)
+    )
+    return same if same >= max(SHARED_LEAST, percent / 100 * len(given)) else 0
+
+
+def sinfo(*words: str) -> str:
+    """The output of a sinfo command. Raises CommandError as scontrol()."""
+    return output(["sinfo", *words], seconds=SCONTROL)
+
+
 def own_node() -> str:
     """The name of this node, for a person who runs the checks: slurmd passes it on. Raises CommandError without one."""
     names = scontrol("show", "aliases").split()
@@ -184,9 +304,25 @@ def own_node() -> str:
 
 def examine() -> int:
     """Run the checks and update the node. Returns the exit status, which slurmd logs: 1 if a check fails."""
-    settings, before = read_record(SETTINGS), read_record(STATE)
+    settings, before, record = read_record(SETTINGS), read_record(STATE), seen_findings.load()
     environment = {"PATH": PATH, "LC_ALL": "C", **settings.get("environment", {})}
-    wrong, hung = run_checks(DIRECTORY, environment, float(settings.get("limit", LIMIT)), before.get("hung", {}))
+    commands = checks_of(DIRECTORY)
+    # A check of the site with the name of one of these replaces it.
+    chosen = {name for name in settings.get("built_in", ()) if name not in commands}
+    own = built_in(chosen, settings, record.cursor)
+    limit = float(settings.get("limit", LIMIT))
+    results, hung = run_checks({**commands, **own}, environment, limit, before.get("hung", {}))
+    mine = {name: result for name, result in results.items() if name in own}
+    record, seen = see(record, mine, chosen, settings.get("xids", ()))
+    if KERNEL in own and results[KERNEL].status:
+        # A journal that cannot be read is no fault of the node, as long as reading it ends.
+        del results[KERNEL]
+    if GPU_ERRORS in own and GPU in results and results[GPU].error:
+        # It has asked the same driver, and says more.
+        del results[GPU_ERRORS]
+    for error in seen_findings.save(record):
+        print(error)
+    wrong = reasons(results, seen)
     reason = reason_for(wrong) if wrong else ""
     for name, what in wrong.items():
         print(f"{name}: {what}")
@@ -195,7 +331,13 @@ def examine() -> int:
         if reason or not known:
             name = os.environ.get("SLURMD_NODENAME") or own_node()
             words = action(scontrol("--oneliner", "show", "node", name), reason)
-            if words:
+            if (
+                words
+                and reason
+                and (others := nodes_with(wrong, float(settings.get("shared_percent", SHARED_PERCENT))))
+            ):
+                print(f"not drained, since {others} nodes are drained for the same: {reason}")
+            elif words:
                 scontrol("update", f"NodeName={name}", *words)
         known = not reason
     except CommandError as error:
@@ -229,9 +371,37 @@ def waiting(limit: float) -> float:
     return max(0.0, min(limit + 2, SLURMD - SCONTROL - limit))
 
 
-def main() -> int:
+def show(record: FindingRecord) -> Iterator[str]:
+    """A line for each finding, the open ones last."""
+    for one in sorted(record.seen, key=lambda one: (not one.closed, one.last)):
+        state = f"closed {one.closed}" if one.closed else "drains the node" if one.counts else "does not drain"
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.first))
+        gpu = f", GPU {one.uuid} serial {one.serial}" if one.uuid else ""
+        yield f"{when}  {one.name} {one.subject} ({state}; {one.kind}, action: {one.action}{gpu}): {visible(one.text)}"
+
+
+def close(names: Sequence[str]) -> int:
+    """Close findings, as a person has asked for. Returns the exit status."""
+    who = os.environ.get("SUDO_USER") or os.environ.get("USER") or "root"
+    record, closed = seen_findings.close(seen_findings.load(), names, who, time.time())
+    errors = seen_findings.save(record)
+    print(*errors, *(f"closed: {one.name} {one.subject}" for one in closed), sep="\n")
+    missing = {*names} - {one.name for one in closed} - {"all"}
+    if missing:
+        print(f"no open finding: {', '.join(sorted(missing))}; slurm-health --list shows all")
+    return 1 if errors or missing else 0
+
+
+def main(words: Sequence[str] | None = None) -> int:
     """Examine the node. Two runs at a time are prevented, since an administrator may start one while slurmd's runs."""
     os.umask(0o022)  # that of a person who runs it may be any, and other programs use the directory
+    arguments = [*(sys.argv[1:] if words is None else words)]
+    if arguments and (arguments[0] not in ("--list", "--close") or (arguments[0] == "--list") != (len(arguments) == 1)):
+        print((__doc__ or "").partition("\n\n")[2].partition("\n\n")[0])
+        return 0 if arguments[0] in ("-h", "--help") else 2
+    if arguments[:1] == ["--list"]:
+        print(*show(seen_findings.load()), sep="\n")
+        return 0
     os.makedirs(os.path.dirname(STATE), mode=0o755, exist_ok=True)
     with alone(waiting(float(read_record(SETTINGS).get("limit", LIMIT)))):
-        return examine()
+        return close(arguments[1:]) if arguments else examine()

@@ -4,11 +4,12 @@
 """Broken nodes are drained with a reason, and taken back when they are well; nobody else's are.
 
 slurmd runs the checks by itself, every ten seconds in this scenario, which one test waits for; the others start them.
-The GPUs are stand-ins, and so are nvidia-smi and dmesg where a test puts them into /usr/local/bin.
+The GPUs are stand-ins, and so are nvidia-smi and journalctl where a test puts them into /usr/local/bin.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +49,7 @@ def well(lab: Lab) -> Iterator[None]:
     """The node is idle before each test, and well after it: slurmd by itself would take it back at its next check."""
     lab.wait_until_idle("front", NODE)
     yield
-    lab.command(NODE, PROGRAM)
+    lab.command(NODE, f"{PROGRAM} --close all; {PROGRAM}")
 
 
 @pytest.fixture(name="install")
@@ -135,38 +136,70 @@ def test_a_gpu_that_nvidia_smi_does_not_find_is_missed(lab: Lab, install: Instal
 
 
 LIST = """test "$1" != -L || printf 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)\nGPU 1: NVIDIA H100 (UUID: GPU-1)\n'"""
+FALLEN = "NVRM: Xid (PCI:0000:3b:00): 79, pid=2, GPU has fallen off the bus."
+
+
+def driver(values: str) -> str:
+    """A stand-in for nvidia-smi with two GPUs, the second of which has these values in `nvidia-smi -q -x`."""
+    gpus = f'<gpu id="00000000:3B:00.0"/><gpu id="00000000:86:00.0">{values}</gpu>'
+    return f"{LIST}\ntest \"$1\" != -q || echo '<nvidia_smi_log>{gpus}</nvidia_smi_log>'"
+
+
+def journal(line: str) -> str:
+    """A stand-in for journalctl, which has one message of the kernel."""
+    entry = json.dumps({"MESSAGE": line, "__MONOTONIC_TIMESTAMP": "77", "__CURSOR": "c"})
+    return f'case "$*" in *dmesg*) echo \'{entry}\' ;; *) exec /usr/bin/journalctl "$@" ;; esac'
 
 
 @pytest.mark.parametrize(
-    ("nvidia_smi", "dmesg", "reason"),
+    ("values", "line", "reason"),
     [
+        pytest.param("", FALLEN, f"xid-79: {FALLEN.removeprefix('NVRM: ')}", id="xid"),
         pytest.param(
+            "<ecc_errors><volatile><sram_uncorrectable>3</sram_uncorrectable></volatile></ecc_errors>",
             "",
-            "[  77.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=2, GPU has fallen off the bus.",
-            "Xid (PCI:0000:3b:00): 79, pid=2, GPU has fallen off the bus.",
-            id="xid",
+            "gpu-ecc: uncorrected errors: sram_uncorrectable 3",
+            id="ecc",
         ),
         pytest.param(
-            'case $1 in *ecc*) printf "0, 0\n1, 3\n" ;; esac', "", "uncorrected ECC errors (GPU, count): 1, 3", id="ecc"
-        ),
-        pytest.param(
-            'case $1 in *rows*) echo "00000000:18:00.0, Yes, No" ;; esac',
+            "<remapped_rows><remapped_row_pending>Yes</remapped_row_pending></remapped_rows>",
             "",
-            "rows of memory to remap (GPU, pending, failed): 00000000:18:00.0, Yes, No",
+            "gpu-rows-pending: rows of memory wait for a reset",
             id="rows",
+        ),
+        pytest.param(
+            "", "EDAC MC0: 1 UE memory read error", "memory-uncorrected: EDAC MC0: 1 UE memory read error", id="host"
         ),
     ],
 )
-def test_errors_of_a_gpu_drain_its_node(lab: Lab, install: Install, nvidia_smi: str, dmesg: str, reason: str) -> None:
-    install("/usr/local/bin/dmesg", f"echo '{dmesg}'")
-    install("/usr/local/bin/nvidia-smi", f"{LIST}\n{nvidia_smi}")
-    assert checked(lab) == f"drained health check gpu_errors: {reason}"
+def test_errors_drain_their_node(lab: Lab, install: Install, values: str, line: str, reason: str) -> None:
+    install("/usr/local/bin/journalctl", journal(line))
+    install("/usr/local/bin/nvidia-smi", driver(values))
+    assert checked(lab) == f"drained health check {reason}"
+
+
+def test_an_xid_that_has_scrolled_away_keeps_the_node_drained_until_a_person_closes_it(
+    lab: Lab, install: Install
+) -> None:
+    install("/usr/local/bin/nvidia-smi", driver(""))
+    install("/usr/local/bin/journalctl", journal(FALLEN))
+    reason = f"drained health check xid-79: {FALLEN.removeprefix('NVRM: ')}"
+    assert checked(lab) == reason
+    install("/usr/local/bin/journalctl", "true")
+    assert checked(lab) == reason
+    lab.command(NODE, "rm /run/gpucluster-slurm/findings.json")
+    assert checked(lab) == reason
+    shown = lab.command(NODE, f"{PROGRAM} --list")
+    assert "xid-79 0000:3b:00 (drains the node; node, action: reboot" in shown
+    assert lab.command(NODE, f"{PROGRAM} --close xid-79") == "closed: xid-79 0000:3b:00"
+    resumed(lab)
 
 
 def test_errors_that_programs_cause_drain_nothing(lab: Lab, install: Install) -> None:
-    install("/usr/local/bin/dmesg", "echo '[  77.1] NVRM: Xid (PCI:0000:3b:00): 31, pid=2, MMU Fault'")
-    install("/usr/local/bin/nvidia-smi", f'{LIST}\ncase $1 in *ecc*) echo "0, [N/A]" ;; esac')
+    install("/usr/local/bin/journalctl", journal("NVRM: Xid (PCI:0000:3b:00): 31, pid=2, MMU Fault"))
+    install("/usr/local/bin/nvidia-smi", driver("<serial>N/A</serial>"))
     assert checked(lab).startswith("idle ")
+    assert "xid-31 0000:3b:00 (does not drain; job" in lab.command(NODE, f"{PROGRAM} --list")
 
 
 def test_munge_that_does_not_work_is_noticed(lab: Lab) -> None:

@@ -32,7 +32,14 @@ PROGRAM = """#!/bin/sh
 test ! -e /root/{0}_fails || {{ echo "no scratch for the {0}" >&2; exit 1; }}
 """
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
-KERNEL = "[1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+KERNEL = """\
+#!/bin/sh
+case "$*" in
+    *dmesg*) echo '{"__CURSOR": "c", "__MONOTONIC_TIMESTAMP": "1", "MESSAGE":' \
+        '"NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."}' ;;
+    *) exec /usr/bin/journalctl "$@" ;;
+esac
+"""
 VERSIONS = "Failed to initialize NVML: Driver/library version mismatch"
 
 JOBS: list[int] = []
@@ -213,8 +220,8 @@ FILES = (
         "doc-node5",
         {"nvidia-versions": "version mismatch", "xid": "fallen off the bus"},
         f"printf '#!/bin/sh\\necho \"{VERSIONS}\"; exit 18\\n' >/usr/local/sbin/nvidia-smi; "
-        f"printf '#!/bin/sh\\necho \"{KERNEL}\"\\n' >/usr/local/sbin/dmesg; chmod 755 /usr/local/sbin/*",
-        "rm /usr/local/sbin/nvidia-smi /usr/local/sbin/dmesg",
+        f"cat >/usr/local/sbin/journalctl <<'END'\n{KERNEL}END\nchmod 755 /usr/local/sbin/*",
+        "rm /usr/local/sbin/nvidia-smi /usr/local/sbin/journalctl; slurm-health --close all",
         by_slurm(5, "Kill task failed"),
     ),
 )

@@ -28,6 +28,9 @@ DIRECTORY = "/etc/gpucluster-slurm"
 CHECKS = f"{DIRECTORY}/health.d"
 SETTINGS = f"{DIRECTORY}/health.json"
 
+BUILT_IN = ("gpu_errors", "kernel")
+"""Checks that the program does itself (programs/health_check.py)."""
+
 MARK = "# Managed by gpucluster.slurm (role slurm_health): changes here are overwritten."
 """It tells the files of this role from files of others, which stay."""
 
@@ -62,7 +65,8 @@ def files(host: RunHost) -> list[HostFile]:
     A check of the site replaces one of the role with the same name.
     """
     own = host.option("slurm_health", "slurm_health_own_checks")
-    checks = [name for name in host.option("slurm_health", "slurm_health_checks") if name not in own]
+    chosen = host.option("slurm_health", "slurm_health_checks")
+    checks = [name for name in chosen if name not in own and name not in BUILT_IN]
     return [
         *program(),
         *(role_check(name) for name in checks),
@@ -103,9 +107,14 @@ def settings(host: RunHost, environment: Mapping[str, str]) -> HostFile:
         "HEALTH_UNITS": "/etc/systemd/system",
         "HEALTH_WRITABLE": " ".join(writable(host)),
         "HEALTH_DISK_FREE": str(host.option("slurm_health", "slurm_health_disk_free")),
-        "HEALTH_XIDS": " ".join(map(str, host.option("slurm_health", "slurm_health_xids"))),
     }
-    content = {"limit": host.option("slurm_health", "slurm_health_limit"), "environment": {**environment, **own}}
+    content = {
+        "limit": host.option("slurm_health", "slurm_health_limit"),
+        "environment": {**environment, **own},
+        "built_in": [name for name in BUILT_IN if name in host.option("slurm_health", "slurm_health_checks")],
+        "shared_percent": host.option("slurm_health", "slurm_health_shared_percent"),
+        "xids": host.option("slurm_health", "slurm_health_xids"),
+    }
     text = json.dumps(content, indent=4, sort_keys=True)
     return {"path": SETTINGS, "content": f"{text}\n"}
 

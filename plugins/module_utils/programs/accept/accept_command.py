@@ -32,7 +32,7 @@ from .node_speed import measure_cpus, measure_files, measure_network, measure_rd
 def measure_node(results: Results, options: argparse.Namespace, container: Container) -> None:
     """What is wanted of one node."""
     if options.gpus:
-        check_gpus(results, options.gpus, options.xids.split(","))
+        check_gpus(results, options.gpus, [int(xid) for xid in options.xids.split(",") if xid])
         diagnose(results)
         measure_gpus(results, options.gpus, container, options.nccl_tests)
     measure_cpus(results)
@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--nodes", default=socket.gethostname().partition(".")[0], help="names, with commas between")
     parser.add_argument("--gpus", type=int, default=0, help="GPUs of a node in Slurm's configuration")
     parser.add_argument("--hardware", default="", help="machine type, for the results")
-    parser.add_argument("--xids", default="", help="errors of the driver that are faults, with commas")
+    parser.add_argument("--xids", default="", help="further errors of the driver that are faults, with commas")
     parser.add_argument("--disk", default="", help="directory on a local disk")
     parser.add_argument("--shared", default="", help="directory on a shared file system")
     parser.add_argument("--image", default="", help="image with PyTorch")

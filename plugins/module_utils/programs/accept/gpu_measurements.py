@@ -14,23 +14,25 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
+from ...health import seen_findings
+from ...health.gpu_findings import DriverReport, fabric_fault, gpu_findings, read_report, value_of
+from ...host.kernel_messages import KernelMessagesError
 from .accept_results import GIB, MIB, MeasureError, Results, run, run_any, there
 from .node_speed import on_node
 
 DIAGNOSES = {"dcgm_1": 180, "dcgm_2": 1200, "dcgm_3": 7200}
 """Seconds for `dcgmi diag` by test, whose name ends in the level."""
 
-SLOWED = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
-"""Reasons for low clocks that are faults (nvidia-smi, `clocks_event_reasons`). Others follow from the load."""
-
 OF_GPUS = ("gpu_ecc", "gpu_remapped_rows", "gpu_pcie", "gpu_clocks")
 """Checks of each GPU in `nvidia-smi -q -x`."""
 
 
-def check_gpus(results: Results, number: int, xids: Sequence[str]) -> None:
+def check_gpus(results: Results, number: int, xids: Sequence[int]) -> None:
     """The checks by nvidia-smi and by the kernel's log. number: GPUs that the node must have."""
+    report = None
     with results.named("gpu_count", "gpu_driver", "fabric_manager", *OF_GPUS):
-        log = ElementTree.fromstring(run(["nvidia-smi", "-q", "-x"], 60))
+        answer = run(["nvidia-smi", "-q", "-x"], 60)
+        log, report = ElementTree.fromstring(answer), read_report(answer)
         results.driver = log.findtext("driver_version", "")
         gpus = log.findall("gpu")
         results.check("gpu_count", "" if len(gpus) == number else f"{len(gpus)} of {number} GPUs")
@@ -48,59 +50,31 @@ def check_gpus(results: Results, number: int, xids: Sequence[str]) -> None:
                 results.check("gpu_nvlink", fault, gpu_index)
     if results.wanted("gpu_xid"):
         with results.named("gpu_xid"):
-            results.check("gpu_xid", find_xid(run(["dmesg"], 30), xids))
-
-
-def value_of(gpu: ElementTree.Element, path: str) -> str:
-    """A value of a GPU; empty if the GPU does not have it."""
-    found = (gpu.findtext(path) or "").strip()
-    return "" if found in ("N/A", "[N/A]") else found
-
-
-def fabric_fault(gpu: ElementTree.Element) -> str | None:
-    """What is wrong with the fabric of a GPU, which the fabric manager sets up; None for a GPU without a fabric."""
-    state, status = value_of(gpu, "fabric/state"), value_of(gpu, "fabric/status")
-    if not state:
-        return None
-    return "" if state == "Completed" and status in ("Success", "") else f"fabric {state} {status}".rstrip()
+            results.check("gpu_xid", last_error(report, xids))
 
 
 def gpu_faults(gpu: ElementTree.Element) -> dict[str, str]:
     """The fault of a GPU by check, from its element of `nvidia-smi -q -x`; what a GPU does not have is no fault."""
-    errors = [
-        f"{element.tag} {(element.text or '').strip()}"
-        for element in gpu.iterfind("ecc_errors/volatile//*")
-        if "uncorr" in element.tag and (element.text or "").strip().isdigit() and int(element.text or 0)
-    ]
-    errors += ["ECC is disabled"] if value_of(gpu, "ecc_mode/current_ecc") == "Disabled" else []
+    said = {finding.name: text for finding, text in gpu_findings(gpu)}
+    ecc = [said[name] for name in ("gpu-ecc", "gpu-ecc-contained", "gpu-memory-failed") if name in said]
+    ecc += ["ECC is disabled"] if value_of(gpu, "ecc_mode/current_ecc") == "Disabled" else []
     rows = [
-        name
-        for name in ("pending", "failure")
-        if value_of(gpu, f"remapped_rows/remapped_row_{name}") not in ("", "No", "0")
+        text for name, text in said.items() if name in ("gpu-rows-pending", "gpu-rows-failed", "gpu-repair-pending")
     ]
     return {
-        "gpu_ecc": ", ".join(errors),
-        "gpu_remapped_rows": f"remapped rows: {', '.join(rows)}" if rows else "",
-        "gpu_pcie": pcie_fault(gpu),
-        "gpu_clocks": ", ".join(name for name in SLOWED if is_active(gpu, name)),
+        "gpu_ecc": ", ".join(ecc),
+        "gpu_remapped_rows": ", ".join(rows),
+        "gpu_pcie": said.get("gpu-pcie", ""),
+        "gpu_clocks": said.get("gpu-slowed", ""),
     }
 
 
-def pcie_fault(gpu: ElementTree.Element) -> str:
-    """The fault of a PCIe link. Its generation counts in the state of full performance only: it sinks to save power."""
-    link = "pci/pci_gpu_link_info"
-    generation, most = (value_of(gpu, f"{link}/pcie_gen/{name}_link_gen") for name in ("current", "max"))
-    width, widest = (value_of(gpu, f"{link}/link_widths/{name}_link_width") for name in ("current", "max"))
-    faults = [f"width {width} of {widest}"] if width != widest else []
-    if generation != most and value_of(gpu, "performance_state") == "P0":
-        faults.append(f"generation {generation} of {most}")
-    return ", ".join(faults)
-
-
-def is_active(gpu: ElementTree.Element, reason: str) -> bool:
-    """Whether a reason for low clocks holds. Drivers before 535 call it a throttle reason."""
-    names = (f"clocks_{word}_reasons/clocks_{word}_reason_{reason}" for word in ("event", "throttle"))
-    return any(value_of(gpu, name) == "Active" for name in names)
+def last_error(report: DriverReport | None, xids: Sequence[int]) -> str:
+    """The last error of a GPU that no boot or reset has mended. Raises MeasureError."""
+    try:
+        return "".join(one.text for one in seen_findings.current(report, xids)[-1:])
+    except KernelMessagesError as error:
+        raise MeasureError(str(error)) from error
 
 
 def nvlink_faults(text: str) -> dict[int, str]:
@@ -116,13 +90,6 @@ def nvlink_faults(text: str) -> dict[int, str]:
             down += [link[1]] if "inactive" in link[2].lower() else []
             faults[gpu] = f"links down: {','.join(down)}" if down else ""
     return faults
-
-
-def find_xid(messages: str, xids: Sequence[str]) -> str:
-    """The last error of the driver, among these numbers, that is no fault of a program."""
-    numbers = "|".join(map(re.escape, xids))
-    found = re.findall(rf"NVRM: Xid (\([^)]*\): (?:{numbers}),.*)", messages) if xids else []
-    return f"Xid {found[-1]}" if found else ""
 
 
 def diagnose(results: Results) -> None:

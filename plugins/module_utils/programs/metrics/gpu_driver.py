@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from ...health.kernel_findings import xid_of
+from ...host.kernel_messages import read_ring
 from .gpu_calls import DriverCalls, GpuState, number, read
 
 if TYPE_CHECKING:
@@ -270,24 +272,9 @@ def _read_amd(name: str, minor: int, device: Path) -> DriverGpu:
 
 def read_xids(state: GpuState) -> None:
     """Record the last Xid of each GPU in the kernel's messages. Those that the kernel has dropped stay recorded."""
-    try:
-        messages = os.open(ROOT / "dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return
-    try:
-        while True:
-            try:
-                message = os.read(messages, 8192)
-            except BrokenPipeError:  # the kernel has overwritten the next message
-                continue
-            if not message:
-                return
-            for address, xid in re.findall(rb"NVRM: Xid \(PCI:([0-9a-fA-F:]+)[^)]*\): (\d+)", message):
-                state.xids[address.decode().lower()] = int(xid)
-    except OSError:  # there are no more
-        return
-    finally:
-        os.close(messages)
+    with suppress(OSError):
+        for xid in filter(None, (xid_of(message.text) for message in read_ring(ROOT))):
+            state.xids[xid.address] = xid.number
 
 
 def read_use(calls: DriverCalls) -> dict[str, float]:

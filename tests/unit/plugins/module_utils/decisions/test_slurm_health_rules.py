@@ -20,6 +20,7 @@ OPTIONS: dict[str, Any] = {
     "slurm_health_limit": 20,
     "slurm_health_mounts": [],
     "slurm_health_disk_free": 512,
+    "slurm_health_shared_percent": 5,
     "slurm_health_xids": [46, 48],
 }
 
@@ -89,7 +90,7 @@ def test_settings_of_a_host() -> None:
     assert found["limit"] == 20
     assert found["environment"]["HEALTH_MEMORY"] == "2000"
     assert found["environment"]["HEALTH_MOUNTS"] == "/a /b"
-    assert found["environment"]["HEALTH_XIDS"] == "46 48"
+    assert (found["xids"], found["built_in"]) == ([46, 48], [])
 
 
 def test_variables_that_a_host_has_for_itself_change_its_digest_alone() -> None:

@@ -339,14 +339,6 @@ def test_nvidia(status: int, listing: str, found: tuple[str, int | None]) -> Non
     assert (error[:6], count) == found
 
 
-def test_xids_of_the_hardware() -> None:
-    messages = """\
-[1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.
-[2.0] NVRM: Xid (PCI:0000:3b:00): 31, pid=2, MMU Fault
-"""
-    assert node_facts.find_xids(messages) == ["Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."]
-
-
 def test_own_addresses() -> None:
     trie = """\
 Main:

@@ -1,0 +1,299 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The record of what was seen on a node. It lasts until a boot or a repair has mended it, or a person has closed it.
+
+The messages of the kernel go away, by other messages, a rotation or a full disk; what was seen in them does not. A
+finding of the driver lasts as long as the driver says it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..host.json_files import read_record
+from ..host.kernel_messages import read_boot_id, read_kernel_messages
+from ..host.replacing import replace as replace_file
+from .finding_table import AFTER, JOB, NODE, NONE, POWER_CYCLE, REBOOT, RESET, WARN, NodeFinding
+from .gpu_findings import LASTING, DriverReport, GpuIdentity
+from .kernel_findings import KernelFinding, find_in
+
+LASTING_FILE = "/var/lib/gpucluster-slurm/findings.json"
+VOLATILE_FILE = "/run/gpucluster-slurm/findings.json"
+"""Has the record as well, since the disk may be full or read-only."""
+
+KERNEL, DRIVER = "kernel", "driver"
+"""Who has said a finding."""
+
+OF_GPUS = ("xid-", "gpu-", "nvlink-", "nvswitch-", "amd-gpu-")
+"""How the names of findings of GPUs, and of what connects them, begin."""
+
+NOT_LISTED = ("nvswitch-", "amd-gpu-")
+"""Those of which `nvidia-smi` says nothing."""
+
+LINES = 4
+"""Messages that are kept of a finding: the first ones."""
+CLOSED = 50
+"""Closed findings that are kept."""
+
+MENDED_BY_BOOT = frozenset((NONE, RESET, REBOOT, POWER_CYCLE))
+"""Actions that a boot does, or makes needless."""
+MENDED_BY_RESET = frozenset((NONE, RESET, REBOOT))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A finding on this node."""
+
+    name: str
+    subject: str
+    """The device, such as a PCI address or `nvme0n1`."""
+    kind: str
+    severity: str
+    action: str
+    source: str
+    site: bool
+    """Whether it drains the node because the site says so."""
+    boot: str
+    """The boot in which it was seen last (/proc/sys/kernel/random/boot_id)."""
+    first: float
+    """When it was seen first, in seconds since 1970."""
+    last: float
+    until: int = 0
+    """The time of the last message that was read, in microseconds since boot."""
+    uuid: str = ""
+    serial: str = ""
+    """Of the GPU, as far as the driver has said; a replaced one has others."""
+    runs: int = 1
+    """Runs in a row that have seen it."""
+    count: int = 1
+    """Messages."""
+    lines: tuple[str, ...] = ()
+    closed: str = ""
+    """Why it no longer counts; empty while it does."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.name, self.subject
+
+    @property
+    def of_gpu(self) -> bool:
+        """Whether it is of a GPU or of what connects GPUs."""
+        return self.name.startswith(OF_GPUS)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it drains the node."""
+        lasting = self.name not in LASTING or self.runs > 1
+        return not self.closed and self.severity != WARN and self.kind != JOB and lasting
+
+    @property
+    def text(self) -> str:
+        """What was said first."""
+        return self.lines[0] if self.lines else self.name
+
+
+@dataclass(frozen=True)
+class FindingRecord:
+    """All findings of a node."""
+
+    boot: str = ""
+    cursor: str = ""
+    """The place in the journal after which messages are new."""
+    written: float = 0.0
+    seen: tuple[Seen, ...] = ()
+
+    @property
+    def counting(self) -> list[Seen]:
+        """What drains the node, the first finding first."""
+        return sorted((one for one in self.seen if one.counts), key=lambda one: one.first)
+
+
+@dataclass(frozen=True)
+class HealthEvidence:
+    """What a run has read."""
+
+    boot: str
+    now: float
+    kernel: Sequence[KernelFinding] = ()
+    report: DriverReport | None = None
+    """None if the driver has not answered, or was not asked."""
+    cursor: str = ""
+    xids: frozenset[str] = frozenset()
+    """Further findings that drain the node, such as `xid-13` (`slurm_health_xids`)."""
+
+
+def load() -> FindingRecord:
+    """The record, of the file that was written last."""
+    found = [from_json(read_record(path)) for path in (LASTING_FILE, VOLATILE_FILE)]
+    return max(found, key=lambda record: record.written)
+
+
+def from_json(content: Mapping[str, Any]) -> FindingRecord:
+    """A record from its file. What is not understood is left out."""
+    names = {each.name for each in fields(Seen)}
+    seen = []
+    for entry in content.get("seen", ()):
+        with suppress(TypeError, AttributeError):
+            known = {name: value for name, value in entry.items() if name in names}
+            seen.append(Seen(**{**known, "lines": tuple(known.get("lines", ()))}))
+    with suppress(TypeError, ValueError):
+        return FindingRecord(
+            str(content.get("boot", "")), str(content.get("cursor", "")), float(content.get("written", 0)), tuple(seen)
+        )
+    return FindingRecord(seen=tuple(seen))
+
+
+def current(report: DriverReport | None = None, xids: Iterable[int] = ()) -> list[Seen]:
+    """What counts now of the GPUs, from the record and from messages after it. The record stays as it is.
+
+    Raises KernelMessagesError if the messages cannot be read.
+    """
+    kernel = [*find_in(read_kernel_messages())]
+    evidence = HealthEvidence(read_boot_id(), time.time(), kernel, report, xids=names_of(xids))
+    return [one for one in updated(load(), evidence).counting if one.of_gpu]
+
+
+def names_of(xids: Iterable[int]) -> frozenset[str]:
+    """The names of the findings of Xids."""
+    return frozenset(f"xid-{number}" for number in xids)
+
+
+def save(record: FindingRecord) -> list[str]:
+    """Write both files. Returns what could not be written."""
+    content = json.dumps(asdict(record)).encode()
+    return [error for path in (LASTING_FILE, VOLATILE_FILE) if (error := _written(path, content))]
+
+
+def _written(path: str, content: bytes) -> str:
+    """Write one of the files. Returns why it could not be written."""
+    try:
+        Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        replace_file(path, content, 0o600, synced=path == LASTING_FILE)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return ""
+
+
+def updated(record: FindingRecord, evidence: HealthEvidence) -> FindingRecord:
+    """The record after a run."""
+    entries = {one.key: one for one in record.seen}
+    for found in evidence.kernel:
+        key = found.finding.name, found.subject
+        entries[key] = _of_message(entries.get(key), found, evidence)
+    if evidence.report:
+        _add_report(entries, evidence.report, evidence)
+    closed = [_mended(one, evidence) for one in entries.values()]
+    return FindingRecord(evidence.boot, evidence.cursor, evidence.now, _kept(closed, evidence.boot))
+
+
+def close(record: FindingRecord, names: Iterable[str], who: str, now: float) -> tuple[FindingRecord, list[Seen]]:
+    """Close findings by name, or all of them with `all`. Returns the record, and what was closed."""
+    wanted = {*names}
+    closed = {
+        one.key: replace(one, closed=f"by {who}", last=now)
+        for one in record.seen
+        if not one.closed and ("all" in wanted or one.name in wanted)
+    }
+    seen = tuple(closed.get(one.key, one) for one in record.seen)
+    return replace(record, seen=seen, written=now), [*closed.values()]
+
+
+def _of_message(before: Seen | None, found: KernelFinding, evidence: HealthEvidence) -> Seen:
+    """The entry of a message, which may have been read before."""
+    if before and before.boot == evidence.boot and found.microseconds <= before.until:
+        return before
+    gpu = _gpu_at(evidence.report, found.subject)
+    new = Seen(
+        found.finding.name,
+        found.subject,
+        *_weight(found.finding, evidence.xids),
+        KERNEL,
+        found.finding.name in evidence.xids,
+        evidence.boot,
+        evidence.now,
+        evidence.now,
+        found.microseconds,
+        gpu.uuid if gpu else "",
+        gpu.serial if gpu else "",
+        lines=(found.line,),
+    )
+    if not before or before.closed:
+        return new
+    return replace(
+        new,
+        first=before.first,
+        uuid=new.uuid or before.uuid,
+        serial=new.serial or before.serial,
+        count=before.count + 1,
+        lines=(*before.lines, found.line)[:LINES],
+    )
+
+
+def _weight(finding: NodeFinding, xids: frozenset[str]) -> tuple[str, str, str]:
+    """Kind, severity and action. An Xid that the site has named drains the node."""
+    if finding.name in xids and not finding.drains:
+        return NODE, AFTER, RESET
+    return finding.kind, finding.severity, finding.action
+
+
+def _gpu_at(report: DriverReport | None, address: str) -> GpuIdentity | None:
+    return next((gpu for gpu in report.gpus if gpu.address == address), None) if report else None
+
+
+def _add_report(entries: dict[tuple[str, str], Seen], report: DriverReport, evidence: HealthEvidence) -> None:
+    """Add what the driver says now. What it no longer says is closed."""
+    said = {(one.finding.name, one.gpu.address): one for one in report.findings}
+    for key, one in said.items():
+        before = entries.get(key)
+        known = before if before and not before.closed and before.source == DRIVER else None
+        entries[key] = Seen(
+            *key,
+            one.finding.kind,
+            one.finding.severity,
+            one.finding.action,
+            DRIVER,
+            False,
+            evidence.boot,
+            known.first if known else evidence.now,
+            evidence.now,
+            0,
+            one.gpu.uuid,
+            one.gpu.serial,
+            runs=known.runs + 1 if known and known.boot == evidence.boot else 1,
+            lines=(one.said,),
+        )
+    for key, entry in entries.items():
+        if entry.source == DRIVER and not entry.closed and key not in said:
+            entries[key] = replace(entry, closed="the driver no longer says it")
+
+
+def _mended(one: Seen, evidence: HealthEvidence) -> Seen:
+    """The entry, closed if what is known now proves that it is mended."""
+    if one.closed or one.source == DRIVER:
+        return one
+    report, gpu = evidence.report, _gpu_at(evidence.report, one.subject)
+    if gpu and (one.uuid, one.serial) not in (("", ""), (gpu.uuid, gpu.serial)):
+        return replace(one, closed="the GPU was replaced")
+    if one.of_gpu and not one.name.startswith(NOT_LISTED):
+        # Without an answer of the driver, nothing is proven.
+        booted = gpu and one.boot != evidence.boot and one.action in MENDED_BY_BOOT
+        well = report and one.subject in report.well and one.action in MENDED_BY_RESET and not one.site
+        reason = "a boot" if booted else "the driver asks for no recovery" if well else ""
+    else:
+        reason = "a boot" if one.boot != evidence.boot and one.action in MENDED_BY_BOOT else ""
+    return replace(one, closed=reason) if reason else one
+
+
+def _kept(seen: Iterable[Seen], boot: str) -> tuple[Seen, ...]:
+    """All open findings, the closed ones of this boot, by which old messages are known, and some of earlier boots."""
+    entries = sorted(seen, key=lambda one: one.last)
+    old = [one for one in entries if one.closed and one.boot != boot]
+    forgotten = {one.key for one in old[:-CLOSED]}
+    return tuple(one for one in entries if one.key not in forgotten)
