@@ -55,7 +55,8 @@ def shown(values: list[float]) -> str:
 
 def main() -> None:
     """Measure, and print a table."""
-    playbook(str(SSH_CONFIG), "gpucluster.slurm.site", "-i", str(HERE / "waits.cluster.yml"))
+    containers = json.dumps({"slurm_containers": ["job_tools"]})
+    playbook(str(SSH_CONFIG), "gpucluster.slurm.site", "-i", str(HERE / "waits.cluster.yml"), "-e", containers)
     found: dict[str, dict[str, list[float]]] = {}
     for turn in range(TURNS):
         for state in (WITHOUT, WITH) if turn % 2 else (WITH, WITHOUT):

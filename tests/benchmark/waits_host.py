@@ -62,7 +62,7 @@ def wait_for(command: Sequence[str], wanted: str) -> None:
     until = time.monotonic() + 120
     while (found := subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()) != wanted:
         assert time.monotonic() < until, found
-        time.sleep(0.5)
+        time.sleep(0.1)
 
 
 def seconds(command: Sequence[str], environment: Mapping[str, str], user: str | None = None) -> float:
@@ -79,8 +79,8 @@ def of_commands(rounds: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for number in range(rounds + 1):
         for name, command in COMMANDS.items():
+            wait_for(["squeue", "--noheader"], "")
             found[name].append(seconds(command, BASE | {"HOME": "/", "USER": USER}, USER))
-        wait_for(["squeue", "--noheader"], "")
         if number == 0:
             for values in found.values():
                 values.clear()

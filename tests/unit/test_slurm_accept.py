@@ -23,6 +23,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import Asked, read_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import DIAGNOSES, MISSED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health.gpu_findings import fabric_fault
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import kernel_messages, program_library
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.accept import (
     accept_command,
@@ -146,11 +147,11 @@ def test_a_fault_of_a_gpu(change: dict[str, str], faults: dict[str, str]) -> Non
 
 
 def test_the_fabric_of_a_gpu() -> None:
-    assert gpu_measurements.fabric_fault(gpu_of(H200)) is None
+    assert fabric_fault(gpu_of(H200)) is None
     good = H200.replace("<state>N/A</state>\n\t\t\t<status>N/A", "<state>Completed</state>\n\t\t\t<status>Success", 1)
-    assert gpu_measurements.fabric_fault(gpu_of(good)) == ""
+    assert fabric_fault(gpu_of(good)) == ""
     bad = good.replace("<state>Completed", "<state>In Progress").replace("<status>Success", "<status>N/A")
-    assert gpu_measurements.fabric_fault(gpu_of(bad)) == "fabric In Progress"
+    assert fabric_fault(gpu_of(bad)) == "fabric In Progress"
 
 
 def test_links_that_are_down() -> None:
