@@ -119,6 +119,9 @@ _XIDS: tuple[tuple[str, str, str, Mapping[int, str]], ...] = (
             164: "Power smoothing will soon have reached its lifetime",
             165: "Power smoothing has reached its lifetime",
             166: "Traffic before the link was encrypted",
+            # The catalog does not say what mends these two. Drivers that report them also say which recovery they ask for.
+            167: "PCIe fatal timeout",
+            169: "Internal micro-controller halt",
             170: "Interrupt in confidential computing mode",
         },
     ),
@@ -136,7 +139,6 @@ _XIDS: tuple[tuple[str, str, str, Mapping[int, str]], ...] = (
             136: "Link training failed",
             155: "NVLink error defined by software",
             156: "A resource is to be retired",
-            169: "Internal micro-controller halt",
         },
     ),
     # All programs on the GPU are harmed.
@@ -160,7 +162,6 @@ _XIDS: tuple[tuple[str, str, str, Mapping[int, str]], ...] = (
         {
             79: "GPU has fallen off the bus",
             151: "Key rotation error",
-            167: "PCIe fatal timeout",
             168: "Errors in the write protected region",
         },
     ),

@@ -22,7 +22,14 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health import seen_findings
-from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import JOB, NODE, named
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import (
+    JOB,
+    NODE,
+    OTHERS,
+    draining_xids,
+    named,
+    of_check,
+)
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.gpu_findings import DriverReport, read_report
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.kernel_findings import find_in, xid_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.seen_findings import (
@@ -256,6 +263,26 @@ def happens(machine: Machine, history: Mapping[str, Any]) -> None:
 def test_there_are_enough_histories() -> None:
     assert len(FAULTY) >= 60
     assert len({history["name"] for history in FAULTY}) == len(FAULTY)
+
+
+def test_each_finding_of_the_table_has_a_history_or_a_check() -> None:
+    of_histories = {name for history in FAULTY for name in (history["finds"], *history.get("also", ()))}
+    errors = (
+        ("gpu", "missing: /dev/nvidia1"),
+        ("gpu", "1 of 2 GPUs"),
+        ("gpu", "nvidia-smi, exit status 9: no devices"),
+        ("gpu", "nvidia-smi, exit status 18: Driver/library version mismatch"),
+        ("memory", "1 of 2 MiB"),
+        ("disk", "/tmp has 3 MiB free, less than 512"),
+        ("filesystems", "no answer in 20 s: /home"),
+        ("munge", "exit status 1"),
+        ("own", "no scratch"),
+        ("own", "still hangs"),
+    )
+    of_checks = {of_check(*error).name for error in errors}
+    # test_recorded.py has the one that no report shows.
+    assert {*OTHERS} == (of_histories | of_checks | {"gpu-repair-pending"}) & {*OTHERS}
+    assert {f"xid-{number}" for number in draining_xids()} - of_histories == set()
 
 
 @pytest.mark.parametrize("history", FAULTY, ids=lambda history: history["name"])
