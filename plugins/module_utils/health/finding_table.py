@@ -119,7 +119,7 @@ _XIDS: tuple[tuple[str, str, str, Mapping[int, str]], ...] = (
             164: "Power smoothing will soon have reached its lifetime",
             165: "Power smoothing has reached its lifetime",
             166: "Traffic before the link was encrypted",
-            # The catalog does not say what mends these two. Drivers that report them also say which recovery they ask for.
+            # The catalog does not say what mends these two; a driver that reports them says which recovery it asks for.
             167: "PCIe fatal timeout",
             169: "Internal micro-controller halt",
             170: "Interrupt in confidential computing mode",
