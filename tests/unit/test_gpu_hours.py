@@ -163,6 +163,25 @@ def test_a_job_too_short_for_a_sample_says_so(controller: Controller, tmp_path: 
     assert controller.accounting.comments() == {f"9 {START}": "gpus: too short for a sample, 20 s on 1 GPU"}
 
 
+def test_errors_of_the_gpus_are_said(controller: Controller, tmp_path: Path) -> None:
+    """The last error ends the job, and is read after its end. Each is named once, whichever GPU had it."""
+    add, end = controller.accounting.add, START + HOUR
+    add(7, START, end, "gres/gpu:h100=2,gres/gpu=2")
+    add(8, START, START + 20, "gres/gpu=1")
+    late: list[tuple[float, float]] = [(end + 30, 2), (end + 90, 2)]
+    series = on_gpu(7, "0", loaded(START, end, 6))
+    for gpu, xid, values in (("0", "31", late), ("1", "31", late), ("0", "119", minutes(START, end, 1))):
+        series |= on_gpu(7, gpu, {"gpucluster_job_gpu_errors": values}, xid=xid)
+    series |= on_gpu(8, "2", {"gpucluster_job_gpu_errors": [(START + 45, 1)]}, xid="63")
+    with prometheus(tmp_path, series) as server:
+        assert controller.lines(server, end + 200) == 0
+    found = {name.split()[0]: text.partition("; ")[2] for name, text in controller.accounting.comments().items()}
+    assert found == {
+        "7": "errors of the GPUs: Xid 31 (GPU memory page fault, the program's), Xid 119 (GSP RPC timeout, the node's)",
+        "8": "errors of the GPUs: Xid 63 (A row of memory was remapped)",
+    }
+
+
 def test_what_was_not_measured_is_said(controller: Controller, tmp_path: Path) -> None:
     """Samples that ended, a job with less than a minute of them, one with a bit more, and one whose end is scraped
     after it."""

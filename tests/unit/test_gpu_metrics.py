@@ -170,6 +170,57 @@ def test_the_last_xid_of_a_gpu(node: Node) -> None:
     assert only(node.collect(), "DCGM_FI_DEV_XID_ERRORS", {"gpu": "1"}) == 79
 
 
+def xid_now(number: int, gpu: int, before: float = 0) -> str:
+    """A message of the kernel about a GPU of the stand-in, so many seconds ago."""
+    when = int((time.monotonic() - before) * 1e6)
+    return f"4,{number},{when},-;NVRM: Xid (PCI:0000:0{gpu + 1}:00): {number}, pid=7, name=a\n"
+
+
+def errors_of_jobs(node: Node) -> dict[tuple[str, str, str], float]:
+    """The errors by job, GPU and Xid."""
+    return {
+        (labels["slurmjobid"], labels["gpu"], labels["xid"]): value
+        for name, labels, value in node.collect()
+        if name == "gpucluster_job_gpu_errors"
+    }
+
+
+def test_errors_are_those_of_the_job_that_had_the_gpu_alone(node: Node) -> None:
+    node.have([MODEL] * 3, ["/dev/nvidia[0-2]"])
+    node.collect()
+    now = str(int(time.time()) - 5)
+    for job, gpus in ((7, "0"), (8, "1"), (9, "1"), (10, "2")):
+        node.prolog(job, gpus, SLURM_JOB_START_TIME=now)
+    early = xid_now(13, 0, before=60)
+    node.epilog(10)
+    text = early + xid_now(31, 0) + xid_now(31, 0) + xid_now(94, 1)
+    place(node.root, {"dev/kmsg": text})
+    assert errors_of_jobs(node) == {("7", "0", "31"): 2}
+    # The last error often ends the job, and the kernel drops old messages.
+    node.epilog(7)
+    (node.root / "dev/kmsg").write_text("")
+    assert errors_of_jobs(node) == {("7", "0", "31"): 2}
+    node.prolog(11, "0", SLURM_JOB_START_TIME=str(int(time.time()) + 1))
+    assert errors_of_jobs(node) == {("7", "0", "31"): 2}
+
+
+def test_what_an_epilog_has_kept_is_removed_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.prolog(7, "0")
+    node.epilog(7)
+    kept = node.run / "gpu-job-ended"
+    assert ([path.name for path in kept.iterdir()], kept.stat().st_mode & 0o777) == (["7"], 0o700)
+    now = time.time()
+    monkeypatch.setattr(gpu_jobs.time, "time", lambda: now + 200)
+    node.collect()
+    assert [*kept.iterdir()] == []
+    for number in range(1000):
+        (kept / str(number)).touch()
+    node.prolog(8, "0")
+    node.epilog(8)
+    assert not (kept / "8").exists() or (kept / "8").stat().st_size == 0
+    assert not (node.run / "gpu-job-data/8").exists()
+
+
 def test_reasons_for_lower_clocks() -> None:
     fields = ["index", "pci.bus_id", "uuid", "name", "clocks_throttle_reasons.active"]
     row = "0, 00000000:01:00.0, GPU-0, A100, 0x0000000000000049\n"

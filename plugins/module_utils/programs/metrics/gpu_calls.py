@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TypedDict
+from typing import IO, Any, TypedDict
 
 from ...client.environment import own_environment
 from ...host.json_files import read_record
@@ -64,6 +64,10 @@ class GpuState:
     """Fields that this nvidia-smi does not know."""
     xids: dict[str, int] = field(default_factory=dict)
     """The last Xid by PCI address without the function."""
+    xids_until: int = -1
+    """The time of the last of them, in microseconds since boot."""
+    xid_log: list[list[Any]] = field(default_factory=list)
+    """Time, PCI address and number of the last ones."""
     slurmd_after: float = 0.0
     """When slurmd may be asked again, after an answer that was of no use."""
     use: dict[str, GpuUse] = field(default_factory=dict)

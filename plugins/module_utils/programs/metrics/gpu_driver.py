@@ -48,6 +48,9 @@ FIELDS = {
 }
 """Fields of nvidia-smi, and their names before driver 535 where they differ."""
 
+XIDS_KEPT = 200
+"""Xids whose time is kept, for the jobs that had the GPUs."""
+
 LEAST_MEMORY = 4096 * 1024**2
 """Bytes of a GPU of AMD. The graphics part of a CPU has less, and is not for jobs (`gpu/amd`)."""
 
@@ -271,10 +274,14 @@ def _read_amd(name: str, minor: int, device: Path) -> DriverGpu:
 
 
 def read_xids(state: GpuState) -> None:
-    """Record the last Xid of each GPU in the kernel's messages. Those that the kernel has dropped stay recorded."""
+    """Record the Xids in the kernel's messages. Those that the kernel has dropped stay recorded."""
     with suppress(OSError):
-        for xid in filter(None, (xid_of(message.text) for message in read_ring(ROOT))):
-            state.xids[xid.address] = xid.number
+        for when, text in read_ring(ROOT):
+            xid = xid_of(text)
+            if xid and when > state.xids_until:
+                state.xids[xid.address] = xid.number
+                state.xid_log = [*state.xid_log, [when, xid.address, xid.number]][-XIDS_KEPT:]
+                state.xids_until = when
 
 
 def read_use(calls: DriverCalls) -> dict[str, float]:

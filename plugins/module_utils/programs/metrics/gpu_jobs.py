@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -47,11 +48,18 @@ class RecordedJob:
     values: dict[str, str]
     changed: int
     """When the prolog has written it, in ns."""
+    ended: float = math.inf
+    """When its epilog ran, in seconds since 1970."""
 
     @property
     def names(self) -> list[str]:
         """Its GPUs in the map; empty while only slurmd's places are known."""
         return self.values.get("names", "").split()
+
+    def had(self, gpu: str, when: float) -> bool:
+        """Whether it had a GPU of the map at a time, in seconds since 1970."""
+        start = float(self.values.get("start") or self.changed / 1e9)
+        return gpu in self.names and start <= when <= self.ended
 
     def labels(self, gpu: str) -> dict[str, str]:
         """Of its series about a GPU."""
@@ -158,6 +166,19 @@ def load_jobs() -> list[RecordedJob]:
         elif age >= KEPT_SECONDS:
             path.unlink(missing_ok=True)
     return jobs
+
+
+def ended_jobs(seconds: float) -> list[RecordedJob]:
+    """The jobs that have ended within so many seconds. What their epilogs have left of others is removed."""
+    found = []
+    for path in (RUN / "gpu-job-ended").glob("[0-9]*"):
+        with suppress(OSError):
+            status = path.stat()
+            if 0 <= time.time() - status.st_ctime < seconds:
+                found.append(RecordedJob(path.name, read_values(path), status.st_mtime_ns, status.st_ctime))
+            else:
+                path.unlink()
+    return found
 
 
 def repair_map() -> dict[str, list[RecordedJob]]:

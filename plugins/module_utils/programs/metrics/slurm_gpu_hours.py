@@ -25,6 +25,7 @@ from datetime import date, datetime, timedelta
 
 from ...client import slurm_records
 from ...client.commands import CommandError, output
+from ...health.finding_table import JOB, named
 from ...host.json_files import read_record, read_settings
 from ...host.replacing import remove, replace
 from ...language.errors import CollectionError
@@ -182,6 +183,8 @@ class Measured:
     total: float | None = None
     """All memory of the GPU, in bytes."""
     model: str = ""
+    errors: dict[str, float] = field(default_factory=dict)
+    """How many errors its GPUs have had, by Xid."""
 
 
 def expressions(job: GpuJob) -> dict[str, str]:
@@ -198,6 +201,7 @@ def expressions(job: GpuJob) -> dict[str, str]:
         "share": f"min(min_over_time({share}))",
         "utilization": f"avg(100 * {busy} / ({seconds} > 0))",
         "memory": f"topk(1, max by (gpu_type) (max_over_time(slurm_job_memory_usage_gpu{span})))",
+        "errors": f"sum by (xid) (last_over_time(gpucluster_job_gpu_errors{late}))",
         "total": f"max(max_over_time(slurm_job_memory_total_gpu{span}))",
     }
 
@@ -212,7 +216,10 @@ def measured(server: str, jobs: Sequence[GpuJob], now: float) -> list[Measured]:
     found = [Measured() for _job in jobs]
     for labels, value in ask(server, "\nor ".join(terms), now):
         one = found[int(labels["run"])]
-        setattr(one, labels["field"], value)
+        if labels["field"] == "errors":
+            one.errors[labels["xid"]] = value
+        else:
+            setattr(one, labels["field"], value)
         one.model = one.model or labels.get("gpu_type", "")
     return found
 
@@ -222,6 +229,19 @@ def measured(server: str, jobs: Sequence[GpuJob], now: float) -> list[Measured]:
 
 def line(job: GpuJob, of: Measured) -> str:
     """What is said about the GPUs of a job."""
+    errors = [xid_text(int(xid)) for xid in sorted(of.errors, key=int)]
+    return use_text(job, of) + (f"; errors of the GPUs: {', '.join(errors)}" if errors else "")
+
+
+def xid_text(number: int) -> str:
+    """An Xid for the user of the job."""
+    finding = named(f"xid-{number}")
+    fault = "the program's" if finding.kind == JOB else "the node's" if finding.drains else ""
+    return f"Xid {number} ({finding.means.rstrip('.')}{f', {fault}' if fault else ''})"
+
+
+def use_text(job: GpuJob, of: Measured) -> str:
+    """What is said about their use."""
     gpus = f"{job.gpus} GPU{'s' if job.gpus > 1 else ''}"
     kind = re.sub(r"[^\w .:-]", "", job.kind or of.model)
     had = f"{duration(job.elapsed)} on {gpus}" + (f" ({kind})" if kind else "")

@@ -16,7 +16,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ...host.locks import LockError, locked
@@ -58,6 +58,7 @@ HELP = {
     "gpucluster_job_gpu_share": "1 for a GPU of the job, or 1/n while n jobs have the GPU.",
     "gpucluster_job_gpu_busy_seconds_total": "Seconds in which a kernel ran on a GPU of the job, by samples.",
     "gpucluster_job_gpu_measured_seconds_total": "Seconds of the job on the GPU that samples have measured.",
+    "gpucluster_job_gpu_errors": "Errors (Xids) of a GPU while the job had it alone.",
     "gpucluster_gpu_allocated": "1 for a GPU or MIG instance that a job has.",
     "gpucluster_gpu_jobs": "Jobs that have the GPU or MIG instance.",
     "gpucluster_gpu_processes": "Processes that compute on the GPU or MIG instance.",
@@ -215,6 +216,21 @@ def add_job(
     series.add("slurm_job_power_gpu", power and round(power * 1000), **own)
 
 
+def add_errors(series: Series, gpus: Sequence[DriverGpu], jobs: Iterable[RecordedJob], state: GpuState) -> None:
+    """Add the Xids of the GPUs of jobs. A GPU that several jobs had at the time, or with MIG, says nothing of a job."""
+    known, boot = [*jobs], time.time() - time.monotonic()
+    counts: dict[tuple[str, str, int], int] = {}
+    by_number = {job.number: job for job in known}
+    for when, address, number in state.xid_log:
+        for gpu in gpus:
+            holders = [job for job in known if job.had(gpu.name, boot + when / 1e6)]
+            if gpu.address.partition(".")[0] == address and not gpu.mig and len(holders) == 1:
+                key = holders[0].number, gpu.name, number
+                counts[key] = counts.get(key, 0) + 1
+    for (job, name, number), count in counts.items():
+        series.add("gpucluster_job_gpu_errors", count, xid=str(number), **by_number[job].labels(name))
+
+
 def collect() -> None:
     """Write the file anew."""
     state = GpuState.load(gpu_jobs.RUN / "gpu-state.json")
@@ -239,6 +255,8 @@ def collect() -> None:
     else:
         add_gpus(series, gpus, jobs, state)
         add_jobs(series, gpus, jobs, state)
+        running = {job.number: job for holders in jobs.values() for job in holders}
+        add_errors(series, gpus, [*running.values(), *gpu_jobs.ended_jobs(ENDED_SECONDS)], state)
     for query in ("gpu", "processes", "slurmd", "use"):
         series.add("gpucluster_gpu_query_failures_total", state.failures.get(query, 0), query=query)
     series.add("gpucluster_gpu_query_hanging", calls.hangs())
