@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -343,6 +344,27 @@ def test_an_xid_drains_until_a_person_closes_it(
     assert health.main(["--close", "xid-79"]) == 0
     assert run(health, monkeypatch, node, "exit 0")[1:] == [f"update NodeName=gpu01 {' '.join(RESUME)}"]
     assert health.main(["--clear"]) == 2
+
+
+def test_a_node_whose_disk_does_not_answer_is_drained(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (node / "journal").write_text(said_by_kernel("nvme nvme0: Disabling device after reset failure: -19"))
+    written = seen_findings._written
+
+    def hangs(path: str, record: seen_findings.FindingRecord) -> str:
+        if path == seen_findings.LASTING_FILE:
+            time.sleep(1000)
+        return str(written(path, record))
+
+    monkeypatch.setattr(seen_findings, "_written", hangs)
+    monkeypatch.setattr(seen_findings, "DISK_SECONDS", 0.2)
+    (told,) = run(health, monkeypatch, node, "exit 0")[1:]
+    assert told.startswith("update NodeName=gpu01 State=DRAIN Reason=health check disk-lost: nvme nvme0: ")
+    assert "lib/findings.json: no answer within 0.2 s" in capsys.readouterr().out
+    # What has begun to write stays behind, so that it is tried once.
+    run(health, monkeypatch, node, "exit 0")
+    assert "no answer within" not in capsys.readouterr().out
 
 
 def test_a_driver_that_fails_is_a_reason(health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path) -> None:

@@ -14,19 +14,24 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..host.json_files import read_record
+from ..host.json_files import Record, read_record
 from ..host.kernel_messages import read_boot_id, read_kernel_messages
 from ..host.replacing import replace as replace_file
+from ..host.timeout_call import TimeoutCallError, call_with_timeout
 from .finding_table import AFTER, JOB, NODE, NONE, POWER_CYCLE, REBOOT, RESET, WARN, NodeFinding
 from .gpu_findings import LASTING, DriverReport, GpuIdentity
 from .kernel_findings import KernelFinding, find_in
 
 LASTING_FILE = "/var/lib/gpucluster-slurm/findings.json"
 VOLATILE_FILE = "/run/gpucluster-slurm/findings.json"
-"""Has the record as well, since the disk may be full or read-only."""
+"""Has the record as well, since the disk may be full, read-only or lost."""
+
+DISK_SECONDS = 5
+"""Until a disk that does not answer is given up on."""
 
 KERNEL, DRIVER = "kernel", "driver"
 """Who has said a finding."""
@@ -130,9 +135,17 @@ class HealthEvidence:
 
 
 def load() -> FindingRecord:
-    """The record, of the file that was written last."""
-    found = [from_json(read_record(path)) for path in (LASTING_FILE, VOLATILE_FILE)]
-    return max(found, key=lambda record: record.written)
+    """The record, after a boot that of the disk."""
+    return from_json(read_record(VOLATILE_FILE) or _read_lasting())
+
+
+def _read_lasting() -> Record:
+    """What the disk has; nothing if it does not answer."""
+    try:
+        found: Record = call_with_timeout(partial(read_record, LASTING_FILE), DISK_SECONDS)
+    except TimeoutCallError:
+        return {}
+    return found
 
 
 def from_json(content: Mapping[str, Any]) -> FindingRecord:
@@ -165,17 +178,31 @@ def names_of(xids: Iterable[int]) -> frozenset[str]:
     return frozenset(f"xid-{number}" for number in xids)
 
 
-def save(record: FindingRecord) -> list[str]:
-    """Write both files. Returns what could not be written."""
-    content = json.dumps(asdict(record)).encode()
-    return [error for path in (LASTING_FILE, VOLATILE_FILE) if (error := _written(path, content))]
+def remember(record: FindingRecord) -> str:
+    """Write the record for the next run. Returns why it could not be written."""
+    return _written(VOLATILE_FILE, record)
 
 
-def _written(path: str, content: bytes) -> str:
-    """Write one of the files. Returns why it could not be written."""
+def keep(record: FindingRecord) -> str:
+    """Write the record for the time after a boot. Returns why it could not be written: the disk may not answer."""
+    try:
+        return str(call_with_timeout(partial(_written, LASTING_FILE, record), DISK_SECONDS))
+    except TimeoutCallError as error:
+        return f"{LASTING_FILE}: {error}"
+
+
+def differ(one: FindingRecord, other: FindingRecord) -> bool:
+    """Whether two records have other findings, apart from when they were seen last."""
+    return {(each.key, each.closed, each.boot) for each in one.seen} != {
+        (each.key, each.closed, each.boot) for each in other.seen
+    }
+
+
+def _written(path: str, record: FindingRecord) -> str:
+    """Write a file. Returns why it could not be written."""
     try:
         Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        replace_file(path, content, 0o600, synced=path == LASTING_FILE)
+        replace_file(path, json.dumps(asdict(record)).encode(), 0o600, synced=path == LASTING_FILE)
     except OSError as error:
         return f"{path}: {error.strerror}"
     return ""

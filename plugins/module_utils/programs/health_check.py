@@ -304,24 +304,23 @@ def own_node() -> str:
 
 def examine() -> int:
     """Run the checks and update the node. Returns the exit status, which slurmd logs: 1 if a check fails."""
-    settings, before, record = read_record(SETTINGS), read_record(STATE), seen_findings.load()
+    settings, before, former = read_record(SETTINGS), read_record(STATE), seen_findings.load()
     environment = {"PATH": PATH, "LC_ALL": "C", **settings.get("environment", {})}
     commands = checks_of(DIRECTORY)
     # A check of the site with the name of one of these replaces it.
     chosen = {name for name in settings.get("built_in", ()) if name not in commands}
-    own = built_in(chosen, settings, record.cursor)
+    own = built_in(chosen, settings, former.cursor)
     limit = float(settings.get("limit", LIMIT))
     results, hung = run_checks({**commands, **own}, environment, limit, before.get("hung", {}))
     mine = {name: result for name, result in results.items() if name in own}
-    record, seen = see(record, mine, chosen, settings.get("xids", ()))
+    record, seen = see(former, mine, chosen, settings.get("xids", ()))
     if KERNEL in own and results[KERNEL].status:
         # A journal that cannot be read is no fault of the node, as long as reading it ends.
         del results[KERNEL]
     if GPU_ERRORS in own and GPU in results and results[GPU].error:
         # It has asked the same driver, and says more.
         del results[GPU_ERRORS]
-    for error in seen_findings.save(record):
-        print(error)
+    unkept = seen_findings.remember(record)
     wrong = reasons(results, seen)
     reason = reason_for(wrong) if wrong else ""
     for name, what in wrong.items():
@@ -345,6 +344,11 @@ def examine() -> int:
         print(error)
         known = False
     replacing.replace(STATE, json.dumps({"well": known, "hung": hung}).encode(), 0o600)
+    # Last, since the disk may not answer. Then what has begun to write stays behind, so that it is tried once.
+    if unkept or seen_findings.differ(record, former):
+        unkept = " ".join(filter(None, (unkept, seen_findings.keep(record))))
+    if unkept:
+        print(unkept)
     return 1 if wrong else 0
 
 
@@ -384,7 +388,7 @@ def close(names: Sequence[str]) -> int:
     """Close findings, as a person has asked for. Returns the exit status."""
     who = os.environ.get("SUDO_USER") or os.environ.get("USER") or "root"
     record, closed = seen_findings.close(seen_findings.load(), names, who, time.time())
-    errors = seen_findings.save(record)
+    errors = [error for error in (seen_findings.remember(record), seen_findings.keep(record)) if error]
     print(*errors, *(f"closed: {one.name} {one.subject}" for one in closed), sep="\n")
     missing = {*names} - {one.name for one in closed} - {"all"}
     if missing:

@@ -129,8 +129,8 @@ class Machine:
 
     def check(self, kept: bool = True) -> list[Seen]:
         """A run of the health check. kept: whether there is a record, as there is."""
-        record = seen_findings.load() if kept else FindingRecord()
-        new = self.journal[self.read :] if record.cursor == f"{self.boot}" else self.journal
+        former = seen_findings.load() if kept else FindingRecord()
+        new = self.journal[self.read :] if former.cursor == f"{self.boot}" else self.journal
         output = "".join(
             json.dumps({"MESSAGE": text, "_SOURCE_MONOTONIC_TIMESTAMP": str(when), "__CURSOR": f"{self.boot}"}) + "\n"
             for when, text in new
@@ -139,17 +139,19 @@ class Machine:
         messages, cursor = parse_journal(output)
         states = tuple((a, s, tuple(sorted(self.values.get(a, {}).items()))) for a, s in self.gpus.items())
         record = seen_findings.updated(
-            record,
+            former,
             HealthEvidence(
                 boot=f"boot-{self.boot}",
                 now=1e9 * self.boot + self.time / 1e6,
                 kernel=[*find_in(merged(self.ring, messages))],
                 report=report_of(states) if self.answers else None,
-                cursor=cursor or record.cursor,
+                cursor=cursor or former.cursor,
             ),
         )
         if kept:
-            seen_findings.save(record)
+            seen_findings.remember(record)
+            if seen_findings.differ(record, former):
+                seen_findings.keep(record)
         return record.counting
 
 
@@ -309,7 +311,7 @@ def test_a_fault_is_found_and_stays(machine: Machine, history: Mapping[str, Any]
             assert counting == []
         # The same from the beginning.
         for path in (machine.lasting, machine.volatile):
-            path.unlink()
+            path.unlink(missing_ok=True)
         machine.restart()
         machine.gpus = dict(zip(GPUS, ("1650001", "1650002")))
 
@@ -391,7 +393,7 @@ def test_a_person_closes_a_finding_and_old_messages_do_not_open_it_again(machine
     machine.says(xid(48))
     (found,) = machine.check()
     record, closed = seen_findings.close(seen_findings.load(), ["xid-48"], "alice", 2e9)
-    seen_findings.save(record)
+    seen_findings.remember(record)
     assert [one.key for one in closed] == [found.key]
     machine.read = 0
     assert machine.check() == []
