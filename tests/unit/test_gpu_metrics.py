@@ -210,7 +210,7 @@ def test_what_an_epilog_has_kept_is_removed_again(node: Node, monkeypatch: pytes
     kept = node.run / "gpu-job-ended"
     assert ([path.name for path in kept.iterdir()], kept.stat().st_mode & 0o777) == (["7"], 0o700)
     now = time.time()
-    monkeypatch.setattr(gpu_jobs.time, "time", lambda: now + 200)
+    monkeypatch.setattr(time, "time", lambda: now + 200)
     node.collect()
     assert [*kept.iterdir()] == []
     for number in range(1000):
