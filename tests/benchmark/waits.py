@@ -20,7 +20,7 @@ from timed_role import playbook
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SSH_CONFIG = ROOT / ".lab/containers/ssh_config"
-LOGIN, NODE = "front", "box01"
+LOGIN = "front"
 TURNS, ROUNDS = 8, 25
 WITHOUT, WITH = "without", "with"
 SSH = ["ssh", "-F", str(SSH_CONFIG), "-o", "ControlPath=none", "-o", "LogLevel=ERROR"]
@@ -69,8 +69,6 @@ def main() -> None:
     for name, states in found.items():
         ratio = statistics.median(states[WITH]) / statistics.median(states[WITHOUT])
         print(f"{name:20}{shown(states[WITHOUT])}  {shown(states[WITH])} {ratio:7.2f}")
-    for name, values in json.loads(on_host(NODE, "scripts", str(TURNS * ROUNDS))).items():
-        print(f"{name:20}{shown(values)}")
 
 
 if __name__ == "__main__":

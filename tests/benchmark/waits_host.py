@@ -5,13 +5,11 @@
 
 usage: waits_host.py with|without      on the login host, which is the controller: apply or remove what is added
        waits_host.py commands ROUNDS   on the login host: print seconds of commands of users, by name, as JSON
-       waits_host.py scripts ROUNDS    on a compute node: the same of the prolog and the epilog of a job with a GPU
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -87,38 +85,12 @@ def of_commands(rounds: int) -> dict[str, list[float]]:
     return found
 
 
-def of_scripts(rounds: int) -> dict[str, list[float]]:
-    """Seconds of the programs that Prolog and Epilog name, and of bash alone, for a job that Slurm does not know."""
-    cache = Path("/run/slurm/conf")
-    text = (cache / "slurm.conf").read_text()
-    job = {
-        "SLURM_CONF": str(cache / "slurm.conf"),
-        "SLURM_JOB_ID": "999999999",
-        "SLURM_JOBID": "999999999",
-        "SLURM_JOB_USER": USER,
-        "SLURM_JOB_UID": "2001",
-        "SLURM_UID": "2001",
-        "SLURM_JOB_GPUS": "0",
-        "SLURMD_NODENAME": os.uname().nodename,
-    }
-    commands = {"bash alone": [["/bin/bash", "-c", "exit 0"]]}
-    for name in ("Prolog", "Epilog"):
-        lists = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
-        programs = [program for line in lists for program in line.split(",")]
-        commands[name] = [["/bin/bash", str(cache / program)] for program in programs]
-    found: dict[str, list[float]] = {name: [] for name in commands}
-    for _round in range(rounds):
-        for name, programs in commands.items():
-            found[name].append(sum(seconds(program, BASE | job) for program in programs))
-    return found
-
-
 def main(action: str, rounds: str = "0") -> None:
     """Do one action."""
     if action in ("with", "without"):
         add(action == "with")
     else:
-        print(json.dumps((of_commands if action == "commands" else of_scripts)(int(rounds))))
+        print(json.dumps(of_commands(int(rounds))))
 
 
 if __name__ == "__main__":
