@@ -323,8 +323,12 @@ def programs_of_a_node(health: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def said_by_kernel(*lines: str) -> str:
-    """Lines of `journalctl --output=json`."""
-    entries = ({"MESSAGE": line, "__MONOTONIC_TIMESTAMP": str(n), "__CURSOR": f"c{n}"} for n, line in enumerate(lines))
+    """Lines of `journalctl --output=json`, written now."""
+    now = int(time.monotonic() * 1e6)
+    entries = (
+        {"MESSAGE": line, "__MONOTONIC_TIMESTAMP": str(now + place), "__CURSOR": f"c{place}"}
+        for place, line in enumerate(lines)
+    )
     return "".join(f"{json.dumps(entry)}\n" for entry in entries)
 
 

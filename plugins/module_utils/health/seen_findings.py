@@ -30,6 +30,9 @@ LASTING_FILE = "/var/lib/gpucluster-slurm/findings.json"
 VOLATILE_FILE = "/run/gpucluster-slurm/findings.json"
 """Has the record as well, since the disk may be full, read-only or lost."""
 
+FIRST_RUN_SECONDS = 3600
+"""Messages that are older count for nothing in the first run on a host, apart from those of GPUs."""
+
 DISK_SECONDS = 5
 """Until a disk that does not answer is given up on."""
 
@@ -130,6 +133,8 @@ class HealthEvidence:
     report: DriverReport | None = None
     """None if the driver has not answered, or was not asked."""
     cursor: str = ""
+    uptime: float = 0.0
+    """Seconds since boot."""
     xids: frozenset[str] = frozenset()
     """Further findings that drain the node, such as `xid-13` (`slurm_health_xids`)."""
 
@@ -214,6 +219,8 @@ def updated(record: FindingRecord, evidence: HealthEvidence) -> FindingRecord:
     for found in evidence.kernel:
         key = found.finding.name, found.subject
         entries[key] = _of_message(entries.get(key), found, evidence)
+    if not record.written:
+        entries = {key: _closed_if_old(one, evidence) for key, one in entries.items()}
     if evidence.report:
         _add_report(entries, evidence.report, evidence)
     closed = [_mended(one, evidence) for one in entries.values()]
@@ -261,6 +268,15 @@ def _of_message(before: Seen | None, found: KernelFinding, evidence: HealthEvide
         count=before.count + 1,
         lines=(*before.lines, found.line)[:LINES],
     )
+
+
+def _closed_if_old(one: Seen, evidence: HealthEvidence) -> Seen:
+    """An entry of the first run on a host. What has long been in the messages of a host in use drains nothing.
+
+    Errors of GPUs count, as without a record.
+    """
+    old = evidence.uptime - one.until / 1e6 > FIRST_RUN_SECONDS
+    return replace(one, closed="older than the first check") if old and not one.of_gpu else one
 
 
 def _weight(finding: NodeFinding, xids: frozenset[str]) -> tuple[str, str, str]:

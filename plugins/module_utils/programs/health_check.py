@@ -212,6 +212,7 @@ def see(
         kernel=[*find_in(merged(ring, journal))],
         report=report_of(results.get(GPU_ERRORS)),
         cursor="" if lost else cursor or record.cursor,
+        uptime=time.monotonic(),
         xids=seen_findings.names_of(xids),
     )
     record = seen_findings.updated(record, evidence)

@@ -401,6 +401,17 @@ def test_a_person_closes_a_finding_and_old_messages_do_not_open_it_again(machine
     assert [one.name for one in machine.check()] == ["xid-48"]
 
 
+@pytest.mark.parametrize(("uptime", "drains"), [(7200.0, ["xid-79"]), (600.0, ["disk-error", "xid-79"])])
+def test_the_first_run_on_a_host_in_use_drains_it_for_nothing_old_but_gpus(uptime: float, drains: list[str]) -> None:
+    lines = ("critical medium error, dev sda, sector 7 op 0x0:(READ)", xid(79))
+    messages = [*find_in(KernelMessage(when, line) for when, line in enumerate(lines, 1))]
+    record = seen_findings.updated(FindingRecord(), HealthEvidence("b", 1.0, messages, uptime=uptime))
+    assert sorted(one.name for one in record.counting) == drains
+    new = [*messages, *find_in([KernelMessage(7_199_000_000, lines[0])])]
+    record = seen_findings.updated(record, HealthEvidence("b", 2.0, new, uptime=7200))
+    assert sorted(one.name for one in record.counting) == ["disk-error", "xid-79"]
+
+
 def test_a_site_adds_xids() -> None:
     message = [*find_in([KernelMessage(5, xid(13))])]
     record = seen_findings.updated(FindingRecord(), HealthEvidence("b", 1.0, message, xids=frozenset(("xid-13",))))
