@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -146,8 +147,9 @@ def driver(values: str) -> str:
 
 
 def journal(line: str) -> str:
-    """A stand-in for journalctl, which has one message of the kernel."""
-    entry = json.dumps({"MESSAGE": line, "__MONOTONIC_TIMESTAMP": "77", "__CURSOR": "c"})
+    """A stand-in for journalctl, which has one message of the kernel, of now."""
+    now = time.monotonic_ns() // 1000
+    entry = json.dumps({"MESSAGE": line, "__MONOTONIC_TIMESTAMP": str(now), "__CURSOR": "c"})
     return f'case "$*" in *dmesg*) echo \'{entry}\' ;; *) exec /usr/bin/journalctl "$@" ;; esac'
 
 
