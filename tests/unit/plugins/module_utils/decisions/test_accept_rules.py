@@ -107,6 +107,7 @@ def test_the_jobs_of_nodes_with_gpus() -> None:
         accept_container="torch.sqsh",
         slurm_containers=["enroot", "pyxis"],
         accept_profile="/var/lib/tcpxo/profile.sh",
+        slurm_health_xids=[13, 43],
     )
     tasks = {task["name"]: task["job"] for task in accept.wanted(site)}
     many = tasks["1/many/n[1-5]"]
@@ -115,7 +116,7 @@ def test_the_jobs_of_nodes_with_gpus() -> None:
     assert "--image=torch.sqsh --runtime=pyxis --nccl-tests=/shared/nccl-tests/build" in many["script"]
     node = tasks["1/node/n1"]["script"]
     assert "--gpus=8" in node
-    assert "--xids=46,48" in node
+    assert "--xids=13,43" in node
     assert "profile.sh" not in node
     # Of dcgmi's levels the highest has the others.
     assert "dcgm_3" in node
