@@ -85,11 +85,13 @@ PRIVATE = (
     "/etc/ssl/private",
     "/etc/tmpfiles.d/lab.conf",
     "/run/gpucluster-slurm/locks*",
+    "/run/gpucluster-slurm/findings.json",
     "/run/gpucluster-slurm/health.json",
     "/run/gpucluster-slurm/made/*",
     "/usr/lib/mysql/plugin/auth_pam_tool_dir",
     "/var/lib/apt/lists/partial",
     "/var/lib/dpkg/triggers/Lock",
+    "/var/lib/gpucluster-slurm/findings.json",
     "/var/lib/gpucluster-slurm/good*",
 )
 
