@@ -51,14 +51,15 @@ def add(added: bool) -> None:
         for path in Path("/").glob(pattern[1:] + ("" if not added else ".kept")):
             path.rename(path.with_suffix("") if added else f"{path}.kept")
     subprocess.run(["systemctl", "reload", "ssh"], check=True)
-    subprocess.run(["scontrol", "reconfigure"], check=True)
+    subprocess.run(["scontrol", "reconfigure"], env=BASE, check=True)
     wait_for(["sinfo", "--noheader", "--format=%T"], "idle")
 
 
 def wait_for(command: Sequence[str], wanted: str) -> None:
     """Wait until a command prints nothing else."""
     until = time.monotonic() + 120
-    while (found := subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()) != wanted:
+    # A variable such as SQUEUE_STATES of the host would change what is printed.
+    while (found := subprocess.check_output(command, env=BASE, text=True).strip()) != wanted:
         assert time.monotonic() < until, found
         time.sleep(0.1)
 

@@ -24,6 +24,11 @@ NONE, RESET, REBOOT, POWER_CYCLE, REPLACE, PERSON = "none", "reset", "reboot", "
 """What mends it: nothing to do; a reset of the GPU; a boot; a boot without power in between; new hardware; a person."""
 
 
+def drains(kind: str, severity: str) -> bool:
+    """Whether a node with such a finding takes no more jobs. A job's own fault is none of the node."""
+    return severity != WARN and kind != JOB
+
+
 class NodeFinding(NamedTuple):
     """A kind of fault."""
 
@@ -36,8 +41,8 @@ class NodeFinding(NamedTuple):
 
     @property
     def drains(self) -> bool:
-        """Whether a node with it takes no more jobs. A job's own fault is none of the node."""
-        return self.severity != WARN and self.kind != JOB
+        """Whether a node with it takes no more jobs."""
+        return drains(self.kind, self.severity)
 
 
 CATALOG = "NVIDIA, Xid catalog r590"

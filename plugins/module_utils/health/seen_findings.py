@@ -22,7 +22,7 @@ from ..host.json_files import Record, read_record
 from ..host.kernel_messages import read_boot_id, read_kernel_messages
 from ..host.replacing import replace as replace_file
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
-from .finding_table import AFTER, JOB, NODE, NONE, POWER_CYCLE, REBOOT, RESET, WARN, NodeFinding
+from .finding_table import AFTER, NODE, NONE, POWER_CYCLE, REBOOT, RESET, NodeFinding, drains
 from .gpu_findings import LASTING, DriverReport, GpuIdentity
 from .kernel_findings import KernelFinding, find_in
 
@@ -99,7 +99,7 @@ class Seen:
     def counts(self) -> bool:
         """Whether it drains the node."""
         lasting = self.name not in LASTING or self.runs > 1
-        return not self.closed and self.severity != WARN and self.kind != JOB and lasting
+        return not self.closed and drains(self.kind, self.severity) and lasting
 
     @property
     def text(self) -> str:
@@ -248,14 +248,14 @@ def _of_message(before: Seen | None, found: KernelFinding, evidence: HealthEvide
         found.finding.name,
         found.subject,
         *_weight(found.finding, evidence.xids),
-        KERNEL,
-        found.finding.name in evidence.xids,
-        evidence.boot,
-        evidence.now,
-        evidence.now,
-        found.microseconds,
-        gpu.uuid if gpu else "",
-        gpu.serial if gpu else "",
+        source=KERNEL,
+        site=found.finding.name in evidence.xids,
+        boot=evidence.boot,
+        first=evidence.now,
+        last=evidence.now,
+        until=found.microseconds,
+        uuid=gpu.uuid if gpu else "",
+        serial=gpu.serial if gpu else "",
         lines=(found.line,),
     )
     if not before or before.closed:
@@ -298,17 +298,14 @@ def _add_report(entries: dict[tuple[str, str], Seen], report: DriverReport, evid
         known = before if before and not before.closed and before.source == DRIVER else None
         entries[key] = Seen(
             *key,
-            one.finding.kind,
-            one.finding.severity,
-            one.finding.action,
-            DRIVER,
-            False,
-            evidence.boot,
-            known.first if known else evidence.now,
-            evidence.now,
-            0,
-            one.gpu.uuid,
-            one.gpu.serial,
+            *_weight(one.finding, frozenset()),
+            source=DRIVER,
+            site=False,
+            boot=evidence.boot,
+            first=known.first if known else evidence.now,
+            last=evidence.now,
+            uuid=one.gpu.uuid,
+            serial=one.gpu.serial,
             runs=known.runs + 1 if known and known.boot == evidence.boot else 1,
             lines=(one.said,),
         )
