@@ -45,9 +45,13 @@ until one of these ends it:
 
 Classes: a finding of the **node** drains it. One of a **job** is the fault of a program, and drains nothing. One is
 **shared** if many nodes can have it at once. Severities: **now**: jobs on the node cannot go on; **after**: they go on;
-**warn**: the node takes jobs as before. PCIe, fabric, heat and clocks count after two runs in a row.
+**warn**: the node takes jobs as before. PCIe, fabric, heat, clocks and what a job leaves count after two runs in a row.
 
 `slurm_health_xids` adds Xids that drain.
+
+Nodes are seen every five minutes, and at jobs with GPUs (`slurm_health_at_jobs`, from Slurm 23.11 on). Before a job,
+`slurm-prolog` reads the record and the kernel's messages: a node with a finding is drained, a job of `sbatch` goes back
+to the queue, and one of `srun` or `salloc` ends. After a job, `slurm-epilog` asks the driver what it has left.
 
 | NodeFinding | Class | Severity | Action | What it is |
 |---|---|---|---|---|

@@ -18,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.client import env
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import CommandError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health import seen_findings
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host.kernel_messages import KernelMessage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
 from programs import ROLES, load
 
@@ -270,6 +271,42 @@ def test_what_checks_get_to_know() -> None:
     }
 
 
+def of_role(health: ModuleType, tmp_path: Path, check: str, tool: str, words: str, **variables: str) -> dict[str, str]:
+    """What a check of the role finds with a stand-in for the tool that it asks."""
+    for path, text in (("checks", (ROLES / "slurm_health/files/checks" / check).read_text()), ("bin", words)):
+        file = tmp_path / path / (check if path == "checks" else tool)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", **variables}
+    results = health.run_checks(health.checks_of(str(tmp_path / "checks")), environment, 30, {})[0]
+    return {name: result.error for name, result in results.items() if result.error}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        pytest.param("0A0B0C0D,10.0.0.1,3,1.7,0.000012,0.1,0.1,1,0,0,0,0,64,Normal", "", id="well"),
+        pytest.param("0A,ntp,3,1.7,-3.100000,0,0,1,0,0,0,0,64,Normal", "-3.100000 s off the time servers", id="slow"),
+        pytest.param("0A,ntp,3,1.7,1.500000,0,0,1,0,0,0,0,64,Normal", "1.500000 s off the time servers", id="fast"),
+        pytest.param("00000000,,0,0.0,9.000000,0,0,0,0,0,0,1,0,Not synchronised", "", id="no-servers"),
+        pytest.param("506 Cannot talk to daemon", "", id="no-daemon"),
+    ],
+)
+def test_a_clock_that_is_off(health: ModuleType, tmp_path: Path, answer: str, error: str) -> None:
+    words = f"#!/bin/sh\ntest \"$*\" = '-c tracking' && echo '{answer}'\n"
+    assert of_role(health, tmp_path, "clock", "chronyc", words) == ({"clock": error} if error else {})
+
+
+def test_a_disk_that_says_that_it_fails(health: ModuleType, tmp_path: Path) -> None:
+    """The status has other bits, such as those of a device that cannot be opened, or of old errors in its log."""
+    words = "#!/bin/sh\ncase $* in *nvme1n1) exit 72 ;; *nvme1c0n1) exit 8 ;; esac\nexit 198\n"
+    found = {"smart": "/dev/nvme1n1 says that it fails (smartctl --all)"}
+    disks = "/sys/block/sd* /sys/block/nvme0n1 /sys/block/nvme1c0n1"
+    assert of_role(health, tmp_path, "smart", "smartctl", words, HEALTH_DISKS=disks) == {}
+    assert of_role(health, tmp_path, "smart", "smartctl", words, HEALTH_DISKS=f"{disks} /sys/block/nvme1n1") == found
+
+
 def test_mounts_of_the_key_storage_are_those_that_a_boot_starts(health: ModuleType, tmp_path: Path) -> None:
     """A run that removes a mount disables its unit first, so that the node is not drained for it."""
     checks, units = tmp_path / "checks", tmp_path / "units"
@@ -424,3 +461,98 @@ def test_what_nodes_share_drains_few_of_them(
     lines += [f"n{number} none" for number in range(len(lines), 50)]
     monkeypatch.setattr(health, "sinfo", lambda *_words: "\n".join(lines + lines[:3]) + "\n")
     assert health.nodes_with(wrong, 5) == others
+
+
+# -- before and after a job --------------------------------------------------------------------------------------------
+
+STRAY = """<processes><process_info><pid>71</pid><type>C</type><process_name>python</process_name>
+<used_memory>9000 MiB</used_memory></process_info></processes>"""
+LEFT = "<fb_memory_usage><used>9000 MiB</used></fb_memory_usage><processes></processes>"
+
+
+def at_job(health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path, moment: str) -> tuple[int, list[str]]:
+    """The exit status of the program before or after a job, and what it has told slurmctld."""
+    statuses: list[int] = []
+    main = health.main
+
+    def with_word(_words: list[str]) -> None:
+        statuses.append(main([f"--{moment}-job"]))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(health, "main", with_word)
+        patched.setattr(health, "FREED_SECONDS", 0.0)
+        told = run(health, monkeypatch, node, "exit 1")
+    return statuses[0], told
+
+
+def of_gpu(values: str) -> str:
+    """An answer of the driver with one GPU."""
+    return f'<nvidia_smi_log><gpu id="00000000:00:06.0">{values}</gpu></nvidia_smi_log>'
+
+
+def test_a_node_with_a_broken_gpu_starts_no_job(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path
+) -> None:
+    assert at_job(health, monkeypatch, node, "before") == (0, [])
+    monkeypatch.setattr(health, "read_ring", lambda: [KernelMessage(int(time.monotonic() * 1e6), FALLEN)])
+    reason = "health check xid-79: Xid (PCI:0000:00:06): 79, pid=2, GPU has fallen off the bus."
+    told = ["--oneliner show node gpu01", f"update NodeName=gpu01 State=DRAIN Reason={reason}"]
+    assert at_job(health, monkeypatch, node, "before") == (3, told)
+    assert not (node / "run/findings.json").exists()
+
+
+def test_an_error_of_the_last_job_starts_the_next_one(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path
+) -> None:
+    message = "NVRM: Xid (PCI:0000:00:06): 31, pid=2, MMU Fault"
+    monkeypatch.setattr(health, "read_ring", lambda: [KernelMessage(int(time.monotonic() * 1e6), message)])
+    assert at_job(health, monkeypatch, node, "before") == (0, [])
+
+
+def test_what_a_job_leaves_on_a_gpu(health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path) -> None:
+    assert at_job(health, monkeypatch, node, "after") == (0, [])
+    (node / "smi").write_text(of_gpu(LEFT))
+    reason = "health check gpu-memory-left: 9000 MiB without a process"
+    told = ["--oneliner show node gpu01", f"update NodeName=gpu01 State=DRAIN Reason={reason}"]
+    assert at_job(health, monkeypatch, node, "after") == (0, told)
+    # It drains until the driver no longer says it, and the next run of the checks asks for the node's state.
+    (node / "node").write_text(NODE.format("IDLE+DRAIN", f"Reason={reason} [root@now]"))
+    assert run(health, monkeypatch, node, "exit 0") == told[:1]
+    (node / "smi").write_text(of_gpu(""))
+    assert run(health, monkeypatch, node, "exit 0")[1:] == [f"update NodeName=gpu01 {' '.join(RESUME)}"]
+
+
+def test_memory_that_is_freed_a_moment_later_drains_nothing(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path
+) -> None:
+    (node / "smi").write_text(of_gpu(LEFT))
+    (node / "bin/nvidia-smi").write_text(f"#!/bin/sh\ncat {node}/smi; echo '{of_gpu('')}' >{node}/smi\n")
+    assert at_job(health, monkeypatch, node, "after") == (0, [])
+
+
+def test_a_process_of_no_job_is_listed(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (node / "smi").write_text(of_gpu(STRAY))
+    monkeypatch.setattr(health, "strays", lambda pids: [*pids])
+    assert at_job(health, monkeypatch, node, "after") == (0, [])
+    health.main(["--list"])
+    assert "gpu-process-left 0000:00:06 (does not drain; node, action: person" in capsys.readouterr().out
+
+
+def test_a_driver_that_hangs_after_a_job_is_asked_once(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path
+) -> None:
+    (node / "bin/nvidia-smi").write_text(f"#!/bin/sh\necho asked >>{node}/asked\nexec sleep 1000\n")
+    monkeypatch.setattr(health, "DRIVER_SECONDS", 0.5)
+    monkeypatch.setattr(health, "started", lambda _pid: 7)  # it cannot be ended
+    assert at_job(health, monkeypatch, node, "after") == (0, [])
+    assert at_job(health, monkeypatch, node, "after") == (0, [])
+    assert (node / "asked").read_text() == "asked\n"
+    reason = "health check gpu_errors: still hangs"
+    assert run(health, monkeypatch, node, "exit 0")[1] == f"update NodeName=gpu01 State=DRAIN Reason={reason}"
+
+
+@pytest.mark.parametrize("words", [["--before-job", "all"], ["--close"], ["--list", "all"], ["--after"]])
+def test_wrong_words(health: ModuleType, words: list[str]) -> None:
+    assert health.main(words) == 2

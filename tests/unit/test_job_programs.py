@@ -38,11 +38,11 @@ def _programs(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in("logger", f'shift 2; if test $# -gt 0; then shift; echo "$*"; else cat; fi >>{tmp_path}/log')
 
 
-def run(tmp_path: Path, stage: str, entries: list[dict[str, Any]], **job: str | None) -> int:
+def run(tmp_path: Path, stage: str, entries: list[dict[str, Any]], health: str = "", **job: str | None) -> int:
     """Run the program of a stage for a job; return its exit status. The variables of `job` are None to be missing."""
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string((TEMPLATES / "job_script.sh.j2").read_text())
-    text = template.render(stage=stage, scripts=job_scripts(entries, NODES), gpu_map=False)
+    text = template.render(stage=stage, scripts=job_scripts(entries, NODES), gpu_map=False, health=health)
     for path, own in (("/var/lib/gpucluster-slurm", f"{tmp_path}/lib"), ("PATH=", f"PATH={os.environ['PATH']}:")):
         assert path in text
         text = text.replace(path, own)
@@ -211,3 +211,39 @@ def test_the_sender_is_in_the_settings_of_msmtp(mail: ModuleType, more: dict[str
     assert mail.sender_in(text) == "slurm@x.org"
     assert {*lines} <= {*text.splitlines()}
     assert ("tls on" in text) == (more["tls"] != "none")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        pytest.param("exit 0", 0, [], id="well"),
+        pytest.param("echo xid-79; exit 3", 1, ["job 7: not started: xid-79"], id="broken"),
+        pytest.param("echo Traceback; echo No module; exit 1", 0, ["job 7: started without a look"], id="fails"),
+        pytest.param("sleep 100", 0, ["job 7: started without a look"], id="hangs"),
+    ],
+)
+def test_a_node_with_broken_gpus_starts_no_job(tmp_path: Path, words: str, status: int, said: list[str]) -> None:
+    health = tmp_path / "slurm-health"
+    health.write_text(f"#!/bin/sh\n{words}\n")
+    health.chmod(0o755)
+    found = run(tmp_path, "prolog", [script(tmp_path, "one")], str(health))
+    log = (tmp_path / "log").read_text().splitlines() if (tmp_path / "log").exists() else []
+    shown = [line for line in log if "started" in line]
+    assert (found, ran(tmp_path)) == (status, [] if status else ["one"])
+    assert len(shown) == len(said)
+    assert all(line.startswith(begin) for line, begin in zip(shown, said, strict=True))
+
+
+def test_what_a_job_has_left_is_logged_and_fails_no_epilog(tmp_path: Path) -> None:
+    health = tmp_path / "slurm-health"
+    health.write_text(f'#!/bin/sh\necho "$1" >>{tmp_path}/ran\necho left\nexit 1\n')
+    health.chmod(0o755)
+    assert run(tmp_path, "epilog", [script(tmp_path, "one")], str(health)) == 0
+    assert ran(tmp_path) == ["one", "--after-job"]
+    assert (tmp_path / "log").read_text().splitlines()[-1] == "job 7: left"
+
+
+def test_jobs_without_gpus_do_not_wait_for_the_health_check(tmp_path: Path) -> None:
+    for stage in ("prolog", "epilog"):
+        assert run(tmp_path, stage, [script(tmp_path, stage)], "/bin/false", SLURM_JOB_GPUS=None) == 0
+    assert ran(tmp_path) == ["prolog", "epilog"]

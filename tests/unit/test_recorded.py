@@ -216,6 +216,7 @@ def test_a_gpu_that_is_missing_is_noticed(tmp_path: Path) -> None:
         ("hw_slowdown>Not Active<", "hw_slowdown>Active<", "gpu-slowed"),
         ("<state>N/A<", "<state>In Progress<", "gpu-fabric"),
         ("recovery_action>None<", "recovery_action>Reset<", "gpu-recovery-action"),
+        ("<used>0 MiB<", "<used>2048 MiB<", "gpu-memory-left"),
     ],
 )
 def test_a_recorded_answer_with_an_error_is_noticed(before: str, after: str, found: str) -> None:
@@ -223,6 +224,22 @@ def test_a_recorded_answer_with_an_error_is_noticed(before: str, after: str, fou
     assert before in answer
     report = gpu_findings.read_report(answer.replace(before, after, 1))
     assert [(one.finding.name, one.gpu.serial) for one in report.findings] == [(found, "1234567890123")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("<used>0 MiB<", "<used>900 MiB<", id="of-the-driver"),
+        pytest.param("<addressing_mode>None<", "<addressing_mode>ATS<", id="of-the-kernel"),
+        pytest.param("<processes>", "<processes>N/A", id="not-told"),
+    ],
+)
+def test_memory_that_no_job_has_left(before: str, after: str) -> None:
+    answer = recordings.nvidia_smi(REPORT)[1].replace("<used>0 MiB<", "<used>2048 MiB<", 1)
+    if before.startswith("<used>"):
+        answer = recordings.nvidia_smi(REPORT)[1]
+    assert before in answer
+    assert gpu_findings.read_report(answer.replace(before, after, 1)).findings == []
 
 
 # -- stand-ins ---------------------------------------------------------------------------------------------------------

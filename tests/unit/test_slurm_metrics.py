@@ -581,6 +581,14 @@ def test_a_node_that_did_not_come_back_has_one() -> None:
     }
 
 
+def test_what_the_health_check_has_found_is_in_the_series() -> None:
+    series = Series()
+    reason = "health check filesystems: /home is not mounted; disk: full [root@170]"
+    metric_nodes.add_faults(series, nodes_in("IDLE+DRAIN", reason=reason))
+    labels = 'node="n1",cause="health-check",finding="check-filesystems"'
+    assert [*parse(series.text())] == [f"slurm_node_drain_since_seconds{{{labels}}}"]
+
+
 def test_a_cloud_node_that_is_up_and_silent_has_one() -> None:
     series = Series()
     metric_nodes.add_faults(series, nodes_in("ALLOCATED+CLOUD+NOT_RESPONDING"))

@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from ..client.drains import HEALTH
+
 NODE, JOB, SHARED = "node", "job", "shared"
 """Whose fault a finding is: of the node, of the job that ran on it, or of something that many nodes share."""
 
@@ -281,6 +283,22 @@ _OTHERS = (
         "nvidia-smi(1), Temperature",
     ),
     NodeFinding(
+        "gpu-process-left",
+        NODE,
+        WARN,
+        PERSON,
+        "A user's process that belongs to no job of Slurm uses the GPU.",
+        "nvidia-smi(1), Processes",
+    ),
+    NodeFinding(
+        "gpu-memory-left",
+        NODE,
+        AFTER,
+        RESET,
+        "Memory of the GPU is in use, and no process has it.",
+        "nvidia-smi(1), FB Memory Usage",
+    ),
+    NodeFinding(
         "nvlink-fatal",
         NODE,
         NOW,
@@ -426,6 +444,7 @@ _OTHERS = (
         "A file system is not mounted, does not answer or is read-only.",
         "ours",
     ),
+    NodeFinding("check-clock", NODE, AFTER, PERSON, "The clock is a second off its time servers'.", "chronyc(1)"),
     NodeFinding("check-munge", NODE, AFTER, PERSON, "A credential of the host does not decode.", "munge(1)"),
     NodeFinding("check-hangs", NODE, AFTER, REBOOT, "A check has not ended in its time.", "ours"),
     NodeFinding("check-of-site", NODE, AFTER, PERSON, "A check of the site has failed.", "slurm_health_own_checks"),
@@ -469,7 +488,7 @@ def of_check(name: str, error: str) -> NodeFinding:
         if "version mismatch" in error:
             return OTHERS["gpu-driver-library"]
         return OTHERS["gpu-missing" if re.match(r"missing:|\d+ of \d+ ", error) else "gpu-driver"]
-    own = OTHERS.get(f"check-{name}")
+    own = OTHERS["disk-error"] if name == "smart" else OTHERS.get(f"check-{name}")
     if own and own.kind == SHARED:
         return own
     return OTHERS["check-hangs"] if HANGS.match(error) else own or OTHERS["check-of-site"]
@@ -478,6 +497,12 @@ def of_check(name: str, error: str) -> NodeFinding:
 def of_reason(name: str, text: str) -> NodeFinding:
     """The finding of a node's reason, which has the name of a finding of this table or of a check."""
     return named(name) if name in OTHERS or re.fullmatch(r"xid-\d+", name) else of_check(name, text)
+
+
+def of_drain(reason: str) -> NodeFinding | None:
+    """The first finding in the reason of a drained node; None if it is not one of the health check."""
+    name, _colon, text = reason.removeprefix(HEALTH).partition(": ")
+    return of_reason(name, text) if reason.startswith(HEALTH) else None
 
 
 def of_xid(number: int, text: str) -> NodeFinding:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -16,8 +16,18 @@ from .kernel_findings import pci
 SLOWED = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 """Reasons for low clocks that are faults (nvidia-smi, `clocks_event_reasons`). Others follow from the load."""
 
-LASTING = frozenset(("gpu-pcie", "gpu-fabric", "gpu-slowed", "gpu-hot"))
-"""Findings that count only if two runs in a row have them: a link trains, the fabric begins after a boot."""
+LEFT = frozenset(("gpu-process-left", "gpu-memory-left"))
+"""Findings of what a job may leave behind."""
+LASTING = LEFT | {"gpu-pcie", "gpu-fabric", "gpu-slowed", "gpu-hot"}
+"""Findings that count only if two runs in a row have them: a link trains, the fabric begins after a boot, a process
+that ends frees its memory.
+"""
+
+MEMORY_LEFT = 1024
+"""MiB of a GPU's memory that may be in use without a process. The driver needs some."""
+
+Strays = Callable[[Collection[int]], Collection[int]]
+"""Which of these processes are of users and belong to no job."""
 
 
 class GpuIdentity(NamedTuple):
@@ -45,11 +55,15 @@ class DriverReport(NamedTuple):
     """The addresses of the GPUs of which the driver says that no recovery is needed."""
 
 
-def read_report(xml: str) -> DriverReport:
+def read_report(xml: str, strays: Strays = lambda _found: ()) -> DriverReport:
     """The report of `nvidia-smi -q -x`. Raises ElementTree.ParseError if it is none."""
     elements = ElementTree.fromstring(xml).findall("gpu")
     well = {identity(gpu).address for gpu in elements if is_well(gpu)}
-    findings = [GpuFinding(finding, identity(gpu), said) for gpu in elements for finding, said in gpu_findings(gpu)]
+    findings = [
+        GpuFinding(finding, identity(gpu), said)
+        for gpu in elements
+        for finding, said in (*gpu_findings(gpu), *left_findings(gpu, strays))
+    ]
     return DriverReport([identity(gpu) for gpu in elements], findings, frozenset(well))
 
 
@@ -110,6 +124,21 @@ def memory_findings(gpu: ElementTree.Element) -> Iterator[tuple[NodeFinding, str
         yield OTHERS["gpu-rows-failed"], "a row of memory could not be remapped"
     if repairs:
         yield OTHERS["gpu-repair-pending"], f"repairs wait for a reset: {', '.join(repairs)}"
+
+
+def left_findings(gpu: ElementTree.Element, strays: Strays) -> Iterator[tuple[NodeFinding, str]]:
+    """What is left on a GPU that no job has started."""
+    listed = gpu.find("processes")
+    if listed is None or (listed.text or "").strip() == "N/A":
+        return
+    users = {number_of(process, "pid") or 0: process for process in listed.iterfind("process_info")}
+    computing = [pid for pid, process in users.items() if "C" in value_of(process, "type")]
+    for pid in sorted(strays(computing))[:1]:
+        yield OTHERS["gpu-process-left"], f"process {pid}, {value_of(users[pid], 'process_name')}"
+    used = number_of(gpu, "fb_memory_usage/used") or 0
+    # With address translation (Grace), the kernel has pages of files there.
+    if not users and used > MEMORY_LEFT and value_of(gpu, "addressing_mode") != "ATS":
+        yield OTHERS["gpu-memory-left"], f"{used} MiB without a process"
 
 
 def ecc_errors(gpu: ElementTree.Element, memory: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -41,6 +41,9 @@ _TITLE = re.compile(r"slurmstepd: \[(?P<job>[0-9]+|s[0-9A-Z]{13})(?:_[0-9]+)?(?:
 
 _PROGRAM = re.compile(r"slurmstepd[\w.+-]*")
 """The name of slurmstepd's file; that of Debian's packages is slurmstepd-wlm."""
+
+FIRST_USER = 1000
+"""The lowest id of a user (login.defs(5), UID_MIN). Services have lower ones."""
 
 _EXTERN = "extern"
 """The step that has the logins of a job's user (pam_slurm_adopt)."""
@@ -172,6 +175,23 @@ def belongs_to_job(pid: int, running: Mapping[int, Process]) -> bool:
     if step and step.step not in ("", _EXTERN):
         return True
     return any(one.root_slurmstepd for one in ancestors(pid, running))
+
+
+def strays(pids: Collection[int], proc: str = "/proc") -> list[int]:
+    """Which processes are of users, and of no job or login of Slurm: a container engine's, or what has left its job.
+
+    proc: as for processes().
+    """
+    running = processes(proc) if pids else {}
+    places = jobs_of_processes(running)
+    return [
+        pid
+        for pid in pids
+        if pid in running
+        and min(running[pid].uids) >= FIRST_USER
+        and pid not in places
+        and not belongs_to_job(pid, running)
+    ]
 
 
 def served_steps(running: Mapping[int, Process]) -> list[JobStep]:

@@ -7,6 +7,8 @@
 usage: slurm-health                    run all checks, as slurmd does
        slurm-health --list             show what was seen of the GPUs and in the kernel's messages, and why it ended
        slurm-health --close NAME...    a person has mended findings, such as xid-48, or `all`
+       slurm-health --before-job       exit status 3 if the node must not start a job (slurm-prolog)
+       slurm-health --after-job        see what a job has left on the GPUs (slurm-epilog)
 
 A check is an executable file. The reason of a drained node has the name of the check. The exit status of a check is 0
 if all is well; otherwise the last line of its output is the error. All checks run at the same time, each in its own
@@ -15,6 +17,9 @@ behind, since the kernel may not be able to end it (a hung mount, a driver). It 
 
 Two checks are no files: `kernel` and `gpu_errors` read the journal and the driver in the same way, and what they find
 is in a record (health/seen_findings.py), which drains the node until a boot, a repair or a person ends it.
+
+Before a job, the record and the kernel's own messages are read, which takes no time. After a job, the driver is asked
+as well.
 
 The program asks slurmctld only if a check fails, after the checks succeed again, and once after a boot.
 """
@@ -39,11 +44,12 @@ from ..client.commands import CommandError, output
 from ..client.drains import APPENDED, HEALTH
 from ..client.scontrol import reason_of, records
 from ..health import seen_findings
-from ..health.finding_table import SHARED, of_reason
-from ..health.gpu_findings import DriverReport, read_report
+from ..health.finding_table import NODE, SHARED, of_drain, of_reason
+from ..health.gpu_findings import LEFT, DriverReport, read_report
 from ..health.kernel_findings import find_in
 from ..health.seen_findings import FindingRecord, HealthEvidence, Seen
 from ..host import replacing
+from ..host.job_processes import strays
 from ..host.json_files import read_record
 from ..host.kernel_messages import KernelMessage, journal_command, merged, parse_journal, read_boot_id, read_ring
 from ..host.locks import locked
@@ -75,6 +81,14 @@ SHARED_PERCENT, SHARED_LEAST = 5.0, 3
 """Nodes that may be drained for one shared finding: percent of all nodes, and at least."""
 LIMIT = 20.0
 """Default time limit in seconds of all checks together."""
+NOT_STARTED = 3
+"""Exit status of a node that must not start a job. A program that cannot run has another one, and holds up no job."""
+DRIVER_SECONDS = 10.0
+"""Time limit in seconds for the driver after a job. Until then the node is not free."""
+FREED_SECONDS = 3.0
+"""Until a GPU has freed the memory of a process that has ended."""
+TURN_SECONDS = 3.0
+"""How long the end of a job waits for another run. That run sees as much."""
 
 Hung = dict[str, list[Any]]
 """Checks that did not end, by name: the process, the moment it started, in ticks since boot, and its last line."""
@@ -222,7 +236,7 @@ def see(
 def report_of(result: Result | None) -> DriverReport | None:
     """What the driver says; None if it was not asked, or has not answered."""
     with suppress(ElementTree.ParseError):
-        return read_report(result.output) if result and result.status == 0 else None
+        return read_report(result.output, strays) if result and result.status == 0 else None
     return None
 
 
@@ -282,11 +296,7 @@ def nodes_with(wrong: Mapping[str, str], percent: float) -> int:
         return 0
     lines = {line for line in sinfo("--Node", "--noheader", "--format=%N %E").split("\n") if line}
     given = [line.partition(" ")[2] for line in lines]
-    same = sum(
-        of_reason(*reason.removeprefix(HEALTH).partition(": ")[::2]) in found
-        for reason in given
-        if reason.startswith(HEALTH)
-    )
+    same = sum(of_drain(reason) in found for reason in given)
     return same if same >= max(SHARED_LEAST, percent / 100 * len(given)) else 0
 
 
@@ -303,16 +313,35 @@ def own_node() -> str:
     return names[0]
 
 
+def tell(wrong: Mapping[str, str], settings: Mapping[str, Any]) -> None:
+    """Drain the node for what is wrong, or resume it. Raises CommandError if slurmctld does not answer."""
+    reason = reason_for(wrong) if wrong else ""
+    name = os.environ.get("SLURMD_NODENAME") or own_node()
+    words = action(scontrol("--oneliner", "show", "node", name), reason)
+    if words and reason and (others := nodes_with(wrong, float(settings.get("shared_percent", SHARED_PERCENT)))):
+        print(f"not drained, since {others} nodes are drained for the same: {reason}")
+    elif words:
+        scontrol("update", f"NodeName={name}", *words)
+
+
+def environment_of(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The environment of the checks."""
+    return {"PATH": PATH, "LC_ALL": "C", **settings.get("environment", {})}
+
+
+def chosen_of(settings: Mapping[str, Any], commands: Collection[str]) -> set[str]:
+    """The chosen checks that are no files. A check of the site with the name of one of these replaces it."""
+    return {name for name in settings.get("built_in", ()) if name not in commands}
+
+
 def examine() -> int:
     """Run the checks and update the node. Returns the exit status, which slurmd logs: 1 if a check fails."""
     settings, before, former = read_record(SETTINGS), read_record(STATE), seen_findings.load()
-    environment = {"PATH": PATH, "LC_ALL": "C", **settings.get("environment", {})}
     commands = checks_of(DIRECTORY)
-    # A check of the site with the name of one of these replaces it.
-    chosen = {name for name in settings.get("built_in", ()) if name not in commands}
+    chosen = chosen_of(settings, commands)
     own = built_in(chosen, settings, former.cursor)
     limit = float(settings.get("limit", LIMIT))
-    results, hung = run_checks({**commands, **own}, environment, limit, before.get("hung", {}))
+    results, hung = run_checks({**commands, **own}, environment_of(settings), limit, before.get("hung", {}))
     mine = {name: result for name, result in results.items() if name in own}
     record, seen = see(former, mine, chosen, settings.get("xids", ()))
     if KERNEL in own and results[KERNEL].status:
@@ -323,34 +352,77 @@ def examine() -> int:
         del results[GPU_ERRORS]
     unkept = seen_findings.remember(record)
     wrong = reasons(results, seen)
-    reason = reason_for(wrong) if wrong else ""
     for name, what in wrong.items():
         print(f"{name}: {what}")
     known = before.get("well", False)
     try:
-        if reason or not known:
-            name = os.environ.get("SLURMD_NODENAME") or own_node()
-            words = action(scontrol("--oneliner", "show", "node", name), reason)
-            if (
-                words
-                and reason
-                and (others := nodes_with(wrong, float(settings.get("shared_percent", SHARED_PERCENT))))
-            ):
-                print(f"not drained, since {others} nodes are drained for the same: {reason}")
-            elif words:
-                scontrol("update", f"NodeName={name}", *words)
-        known = not reason
+        if wrong or not known:
+            tell(wrong, settings)
+        known = not wrong
     except CommandError as error:
         # slurmctld does not answer: the next run asks again.
         print(error)
         known = False
     replacing.replace(STATE, json.dumps({"well": known, "hung": hung}).encode(), 0o600)
-    # Last, since the disk may not answer. Then what has begun to write stays behind, so that it is tried once.
+    keep_on_disk(record, former, unkept)
+    return 1 if wrong else 0
+
+
+def keep_on_disk(record: FindingRecord, former: FindingRecord, unkept: str) -> None:
+    """Write what has changed for the time after a boot. unkept: why it could not be written for the next run.
+
+    This comes last, since the disk may not answer. Then what has begun to write stays behind, so that it is tried once.
+    """
     if unkept or seen_findings.differ(record, former):
         unkept = " ".join(filter(None, (unkept, seen_findings.keep(record))))
     if unkept:
         print(unkept)
-    return 1 if wrong else 0
+
+
+def before_job() -> int:
+    """See whether the node may start a job, and drain it otherwise. Returns the exit status.
+
+    Nothing is written. The next run of the checks sees the same.
+    """
+    settings = read_record(SETTINGS)
+    chosen = chosen_of(settings, checks_of(DIRECTORY))
+    _record, seen = see(seen_findings.load(), {}, chosen, settings.get("xids", ()))
+    wrong = reasons({}, [one for one in seen if one.kind == NODE])
+    if not wrong:
+        return 0
+    print(reason_for(wrong))
+    try:
+        tell(wrong, settings)
+    except CommandError as error:
+        print(error)  # slurmctld drains a node by itself whose prolog fails
+    return NOT_STARTED
+
+
+def after_job() -> int:
+    """See what a job has left on the GPUs, and drain the node if it must not start another one."""
+    settings, state, former = read_record(SETTINGS), read_record(STATE), seen_findings.load()
+    chosen = chosen_of(settings, checks_of(DIRECTORY))
+    own = {name: command for name, command in built_in(chosen, settings, "").items() if name == GPU_ERRORS}
+    record, hung = former, state.get("hung", {})
+    for pause in (0.0, FREED_SECONDS):
+        time.sleep(pause)
+        results, hung = run_checks(own, environment_of(settings), DRIVER_SECONDS, hung)
+        record, seen = see(record, results, chosen, settings.get("xids", ()))
+        if not any(one.name in LEFT and not one.closed for one in record.seen):
+            break
+    unkept = seen_findings.remember(record)
+    wrong = reasons({}, seen)
+    if wrong:
+        print(reason_for(wrong))
+        try:
+            tell(wrong, settings)
+        except CommandError as error:
+            print(error)
+    # The next run of the checks asks slurmctld what it has of the node.
+    well = state.get("well", False) and not wrong
+    replacing.replace(STATE, json.dumps({"well": well, "hung": hung}).encode(), 0o600)
+    keep_on_disk(record, former, unkept)
+    return 0
 
 
 @contextmanager
@@ -401,12 +473,24 @@ def main(words: Sequence[str] | None = None) -> int:
     """Examine the node. Two runs at a time are prevented, since an administrator may start one while slurmd's runs."""
     os.umask(0o022)  # that of a person who runs it may be any, and other programs use the directory
     arguments = [*(sys.argv[1:] if words is None else words)]
-    if arguments and (arguments[0] not in ("--list", "--close") or (arguments[0] == "--list") != (len(arguments) == 1)):
+    word = arguments[0] if arguments else ""
+    known = word in ("", "--list", "--close", "--before-job", "--after-job")
+    if not known or (word == "--close") != (len(arguments) > 1):
         print((__doc__ or "").partition("\n\n")[2].partition("\n\n")[0])
-        return 0 if arguments[0] in ("-h", "--help") else 2
-    if arguments[:1] == ["--list"]:
+        return 0 if word in ("-h", "--help") else 2
+    if word == "--list":
         print(*show(seen_findings.load()), sep="\n")
         return 0
+    if word == "--before-job":
+        return before_job()
     os.makedirs(os.path.dirname(STATE), mode=0o755, exist_ok=True)
+    if word == "--after-job":
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked("health", TURN_SECONDS))
+            except OSError as error:
+                print(error)
+                return 0
+            return after_job()
     with alone(waiting(float(read_record(SETTINGS).get("limit", LIMIT)))):
         return close(arguments[1:]) if arguments else examine()

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import gpus_at_jobs
 import pytest
 from debs import Site
 from gpus import NODE
@@ -246,6 +247,18 @@ def test_a_site_has_checks_of_its_own(lab: Lab, own_checks: dict[str, Run]) -> N
     assert checked(lab) == "drained health check filesystems: /data is read-only"
     lab.command(NODE, "mount -o remount,rw /data")
     resumed(lab)
+
+
+@pytest.mark.parametrize(
+    "see",
+    [
+        gpus_at_jobs.see_a_broken_gpu_before_a_job,
+        gpus_at_jobs.see_that_an_error_of_a_program_stops_nothing,
+        gpus_at_jobs.see_what_a_job_has_left,
+    ],
+)
+def test_gpus_are_seen_before_and_after_a_job(lab: Lab, see: Callable[[gpus_at_jobs.GpuNode], None]) -> None:
+    see(gpus_at_jobs.GpuNode(lab, "front", NODE))
 
 
 # The last one: Slurm shows a node for seconds as mixed whose job has ended.

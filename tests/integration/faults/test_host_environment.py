@@ -122,7 +122,11 @@ def test_modules_answer_the_same(lab: Lab, set_variables: SET, tmp_path: Path) -
 def test_the_jobs_of_a_suspended_user_end(lab: Lab, set_variables: SET, job: str, tmp_path: Path) -> None:
     """Tasks of a role ask Slurm by a builtin module, which gives each variable to its command."""
     role = {"name": "gpucluster.slurm.people", "tasks_from": "jobs", "rolespec_validate": False}
-    task = {"ansible.builtin.include_role": role, "vars": {"ended": ["root"]}, "name": "End the jobs"}
+    variables = {
+        "slurm_people": {"users": [{"name": "root", "state": "suspended", "jobs": "end"}]},
+        "question": "{{ lookup('gpucluster.slurm.decision', 'people.jobs_question') }}",
+    }
+    task = {"ansible.builtin.include_role": role, "vars": variables, "name": "End the jobs"}
     play = tmp_path / "play.yml"
     play.write_text(yaml.safe_dump([{"hosts": HEAD, "gather_facts": False, "become": True, "tasks": [task]}]))
     set_variables({name: VARIABLES[name] for name in ("SQUEUE_STATES", "SQUEUE_PARTITION", "SCANCEL_STATE")})

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from ...cluster import programs
 from ...cluster.named_files import content_error
@@ -22,15 +23,20 @@ def site_scripts(host: RunHost) -> dict[str, str]:
 
 
 def own_checks(host: RunHost) -> dict[str, str]:
-    """The files of the own health checks of the site by name, if slurmd runs the program of role slurm_health.
+    """The files of the own health checks of the site by name."""
+    checks: dict[str, str] = own_health_option(host, "slurm_health_own_checks", {})
+    return checks
 
-    They are those of all nodes, as role slurm_health makes them once.
+
+def own_health_option(host: RunHost, name: str, without: Any) -> Any:
+    """A variable of role slurm_health; `without` if slurmd runs another program.
+
+    It is that of all nodes, as role slurm_health makes its files once.
     """
     if host["slurm_conf"].get("HealthCheckProgram", HEALTH_PROGRAM) != HEALTH_PROGRAM:
-        return {}
+        return without
     first = next(iter(host.members("slurm_compute")), host.name)
-    checks: dict[str, str] = host.of(first).get("slurm_health_own_checks", {})
-    return checks
+    return host.of(first).option("slurm_health", name)
 
 
 def text_errors(host: RunHost) -> Iterator[str]:

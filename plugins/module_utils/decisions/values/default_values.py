@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from ...cluster.machine_types import gres_kinds
@@ -14,6 +15,7 @@ from ...configuration.meaning import minutes_in
 from ...configuration.parameters import runs_all_scripts
 from ...language.hostlist import expand
 from ..known.host_paths import DATABASE_CA, MAIL_PROGRAM
+from ..known.own_scripts import own_health_option
 from ..known.whole_cluster import scratch, state_directory
 from . import jwt_keys, slurmctld_metrics
 from .default_records import Condition, Follows, Target
@@ -28,6 +30,20 @@ def site_value(target: Target, key: str, default: Any = None) -> Any:
 def has_other_scripts(target: Target) -> bool:
     """Whether Prolog or Epilog has a program of the site or of enroot."""
     return target.holds(ENROOT) or any(site_value(target, name) for name in ("Prolog", "Epilog"))
+
+
+def can_have_gpu_scripts(target: Target) -> bool:
+    """Whether slurm-prolog and slurm-epilog can run for jobs with GPUs."""
+    return (
+        "gpu" in target.of_nodes.get("GresTypes", ())
+        and target.platform.sends_scripts
+        and (not target.release or runs_all_scripts(target.release) or not has_other_scripts(target))
+    )
+
+
+def health_moments(target: Target) -> Collection[str]:
+    """When the health check sees the GPUs of jobs. Clusters of the first generation have no such moments."""
+    return own_health_option(target.host, "slurm_health_at_jobs", ()) if target.generation > 1 else ()
 
 
 # -- conditions -------------------------------------------------------------------------------------------------------
@@ -76,18 +92,30 @@ PROLOGS = Condition("`prologs`", lambda target: bool(target.host["slurm_prologs"
 EPILOGS = Condition("`epilogs`", lambda target: bool(target.host["slurm_epilogs"]))
 GPU_MAP = Condition(
     "`monitoring` and machine types with GPUs, Slurm 23.11 and later",
-    lambda target: (
-        bool(target.host.get("slurm_monitoring"))
-        and "gpu" in target.of_nodes.get("GresTypes", ())
-        and target.platform.sends_scripts
-        and (not target.release or runs_all_scripts(target.release) or not has_other_scripts(target))
-    ),
+    lambda target: bool(target.host.get("slurm_monitoring")) and can_have_gpu_scripts(target),
+)
+HEALTH_PROLOG = Condition(
+    "`slurm_health_at_jobs` with prolog and machine types with GPUs, Slurm 23.11 and later",
+    lambda target: "prolog" in health_moments(target) and can_have_gpu_scripts(target),
+)
+HEALTH_EPILOG = Condition(
+    "`slurm_health_at_jobs` with epilog and machine types with GPUs, Slurm 23.11 and later",
+    lambda target: "epilog" in health_moments(target) and can_have_gpu_scripts(target),
 )
 PROLOG_PROGRAM = Condition(
     f"{PROLOGS.text}, or {GPU_MAP.text}", lambda target: target.holds(PROLOGS) or target.holds(GPU_MAP)
 )
 EPILOG_PROGRAM = Condition(
     f"{EPILOGS.text}, or {GPU_MAP.text}", lambda target: target.holds(EPILOGS) or target.holds(GPU_MAP)
+)
+HEALTH_PROLOG_ALONE = Condition(
+    HEALTH_PROLOG.text, lambda target: target.holds(HEALTH_PROLOG) and not target.holds(PROLOG_PROGRAM)
+)
+HEALTH_EPILOG_ALONE = Condition(
+    HEALTH_EPILOG.text, lambda target: target.holds(HEALTH_EPILOG) and not target.holds(EPILOG_PROGRAM)
+)
+HEALTH_WITHOUT_PROLOGS = Condition(
+    HEALTH_PROLOG.text, lambda target: target.holds(HEALTH_PROLOG) and not target.holds(PROLOGS)
 )
 NODES = Condition("nodes", lambda target: "DefMemPerCPU" in target.of_nodes)
 GRES = Condition("machine types with `gres`", lambda target: "GresTypes" in target.of_nodes)

@@ -14,7 +14,7 @@ from ...cluster.render import gres_lines
 from ...cluster.render import slurm_conf as parameter_lines
 from ...configuration.spank import plugstack_lines
 from ..known import registered
-from ..known.host_paths import CONF_DIR, PYXIS_DIR, PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE
+from ..known.host_paths import CONF_DIR, HEALTH_PROGRAM, PYXIS_DIR, PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE
 from ..known.run_host import RunHost
 from . import default_values, defaults, slurm_conf_values
 
@@ -40,12 +40,11 @@ def files(host: RunHost, release: str = "") -> dict[str, str]:
         "slurm.conf": slurm_conf_values.text(host, release),
     }
     gpu_map = target.holds(default_values.GPU_MAP)
-    for stage in ("prolog", "epilog"):
+    for stage, health in (("prolog", default_values.HEALTH_PROLOG), ("epilog", default_values.HEALTH_EPILOG)):
         scripts = job_scripts(host[f"slurm_{stage}s"], host["slurm_nodes"])
-        if scripts or gpu_map:
-            texts[f"slurm-{stage}"] = host.text(
-                "slurmctld", "job_script.sh.j2", stage=stage, scripts=scripts, gpu_map=gpu_map
-            )
+        parts = {"scripts": scripts, "gpu_map": gpu_map, "health": HEALTH_PROGRAM if target.holds(health) else ""}
+        if any(parts.values()):
+            texts[f"slurm-{stage}"] = host.text("slurmctld", "job_script.sh.j2", stage=stage, **parts)
     if parameters := defaults.values(defaults.JOB_CONTAINER, target):
         texts["job_container.conf"] = own_file(
             host, "job_container.conf", parameters=parameter_lines(parameters).rstrip()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ...client.drains import ASLEEP, NO_TIMEOUT, beginnings, cause
 from ...client.scontrol import Record, reason_of, records
 from ...client.slurm_records import gpus, integer, listed, states
+from ...health.finding_table import of_drain
 from ...language.series import Series
 
 NODES = ("scontrol", "--all", "--future", "--details", "--oneliner", "show", "nodes")
@@ -212,7 +213,9 @@ def add_faults(series: Series, nodes: Iterable[MetricNode]) -> None:
         if outage:
             series.add("slurm_node_planned_outage", 1, node=node.name, why=outage)
         if "DRAIN" in node.flags:
-            series.add("slurm_node_drain_since_seconds", node.since, node=node.name, cause=why)
+            finding = of_drain(node.reason)
+            label = {"finding": finding.name} if finding else {}
+            series.add("slurm_node_drain_since_seconds", node.since, node=node.name, cause=why, **label)
         if outage in ("power", "reboot"):
             continue  # it is not meant to answer
         if node.state == "DOWN":

@@ -136,6 +136,32 @@ def test_a_release_that_runs_one_prolog_keeps_that_of_others(more: dict[str, Any
     assert found == {("23.11", False): True, ("23.11", True): False, ("24.05", False): True, ("24.05", True): True}
 
 
+@pytest.mark.parametrize(
+    ("more", "release", "moments"),
+    [
+        ({}, "24.11", ["prolog", "epilog"]),
+        ({}, "22.05", []),
+        ({"slurm_defaults": 1}, "24.11", []),
+        ({"slurm_health_at_jobs": ["epilog"]}, "24.11", ["epilog"]),
+        ({"slurm_health_at_jobs": []}, "24.11", []),
+        ({"slurm_conf": {"HealthCheckProgram": "/usr/sbin/nhc"}}, "24.11", []),
+        ({"slurm_prologs": SCRIPT, "slurm_monitoring": {"host": "m"}}, "24.11", ["prolog", "epilog"]),
+    ],
+)
+def test_the_health_check_sees_the_gpus_of_jobs(more: dict[str, Any], release: str, moments: list[str]) -> None:
+    machine = {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "real_memory": 2000}
+    types = {"m": {**machine, "gres": [{"name": "gpu", "count": 2}]}}
+    host = head(**{"slurm_hardware_types": types, "slurm_defaults": 2, **more})
+    joined = defaults.joined_values(defaults.SLURM, defaults.target(host, release), host["slurm_conf"])
+    files = slurm_files.files(host, release)
+    for stage in ("prolog", "epilog"):
+        text = files.get(f"slurm-{stage}", "('health', '')")
+        assert ("('health', '/usr/local/sbin/slurm-health')" in text) == (stage in moments)
+        assert joined.get(stage.capitalize()) == ([f"slurm-{stage}"] if f"slurm-{stage}" in files else None)
+    nohold = str(joined.get("SchedulerParameters")).count("nohold_on_prolog_fail")
+    assert nohold == int("prolog" in moments)
+
+
 def test_scripts_alone_bring_no_map() -> None:
     assert "('gpu_map', False)" in slurm_files.files(head(slurm_prologs=SCRIPT), "24.11")["slurm-prolog"]
 

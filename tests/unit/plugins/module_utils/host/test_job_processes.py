@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.host.job_processe
     served_jobs,
     served_steps,
     step_of_cgroup,
+    strays,
 )
 
 USER = 5001
@@ -287,3 +288,14 @@ def test_a_real_process_that_is_called_slurmstepd(pretender: tuple[int, int]) ->
     assert [belongs_to_job(each, running) for each in pretender] == [False, False]
     assert str(PRETENDED) not in served_jobs(running)
     assert not {*pretender} & {*jobs_of_processes(running)}
+
+
+def test_processes_of_users_that_belong_to_no_job(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.add(10, cgroups=f"0::{SCOPE}/job_7/step_0/user/task_0")
+    host.add(11, cgroups=f"0::{SCOPE}/job_7/step_extern/user/task_special")
+    host.add(12, cgroups="0::/system.slice/docker-0a1b.scope")
+    host.add(13, uids=(998,) * 4, cgroups="0::/system.slice/nvidia-dcgm.service")
+    host.add(14)
+    assert strays([10, 11, 12, 13, 14, 99], str(host.proc)) == [12, 14]
+    assert strays([], str(tmp_path / "missing")) == []
