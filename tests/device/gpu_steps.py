@@ -105,6 +105,7 @@ class Check:
                 take(name, lambda name=name: self.load(name))
             take("use of the GPU", self.use)
             take("health check", self.healthy)
+            take("health check at a job", self.healthy_at_job)
             for name in BROKEN:
                 take(f"broken nvidia-smi: {name}", lambda name=name: self.broken(name))
             take("accept", self.accept)
@@ -420,6 +421,21 @@ class Check:
         if status:
             raise StepError(f"{printed}; {node}")
         return f"no error, {node}"
+
+    def healthy_at_job(self) -> str:
+        """What the prolog and the epilog of a job see of the GPU, with their times; and that nothing was ever found."""
+        self.needs_node()
+        figures = []
+        for moment in ("before", "after"):
+            began = time.monotonic()
+            answer = self.root.run(f"slurm-health --{moment}-job", seconds=60)
+            figures.append(f"{moment} {1000 * (time.monotonic() - began):.0f} ms")
+            if answer.status or answer.output.strip():
+                raise StepError(f"{moment} a job: {answer.output.strip()}, status {answer.status}")
+        found = self.root.run("slurm-health --list", seconds=60).output.strip()
+        if found:
+            raise StepError(found)
+        return f"{', '.join(figures)}, no finding"
 
     def broken(self, name: str) -> str:
         """What the health check and the facts say of a broken nvidia-smi, and that the node is resumed after it."""
