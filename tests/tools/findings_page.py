@@ -53,8 +53,8 @@ Nodes are seen every five minutes, and at jobs with GPUs (`slurm_health_at_jobs`
 `slurm-prolog` reads the record and the kernel's messages: a node with a finding is drained, a job of `sbatch` goes back
 to the queue, and one of `srun` or `salloc` ends. After a job, `slurm-epilog` asks the driver what it has left.
 
-Of AMD's GPUs, only the kernel's messages are read; amd-smi is not asked. So PCIe, heat, clocks and what a job leaves are
-not seen there.
+Of AMD's GPUs, only the kernel's messages are read, and amd-smi is not asked: PCIe, heat, clocks and what a job leaves
+are not seen there.
 
 | NodeFinding | Class | Severity | Action | What it is |
 |---|---|---|---|---|
