@@ -24,6 +24,11 @@ EXTRACT = ["tar", "--extract", "--numeric-owner"]
 NETWORK = {"multi-user": "systemd-networkd.service", "network-online": "systemd-networkd-wait-online.service"}
 """Services of systemd, which no container needs, by the target that wants them."""
 MEMORY = "2304"  # MiB: more than the node has in the cluster file
+BREAK = (
+    "mkdir /run/broken && mount -o loop,errors=remount-ro /srv/broken /run/broken && "
+    "echo broken >/sys/fs/ext4/loop0/trigger_fs_error; /usr/local/sbin/slurm-health"
+)
+"""A file system in which the kernel finds an error, and a run of the health check, whose status tells that it fails."""
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +49,7 @@ def disk(lab: Lab, node: Tree, image: str, tmp_path_factory: pytest.TempPathFact
         (wants / unit).symlink_to(f"/usr/lib/systemd/system/{unit}")
     files = archive(boot_files(cluster_key(lab)))
     subprocess.run([*EXTRACT, f"--directory={root}/etc"], input=files, check=True)
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", root / "srv/broken", "16M"], check=True)
     for name in ("vmlinuz", "initrd.img"):
         (kernel,) = (root / "boot").glob(f"{name}-*")
         kernel.rename(directory / name)
@@ -106,6 +112,8 @@ def test_a_machine_without_state_joins_at_each_boot(lab: Lab, disk: Path) -> Non
                 lab.wait_until_idle(lab.controller, node, 900)
                 number, name, kernel, arguments, cgroups, root, noted = lab.command(lab.controller, job).split("\n")
                 lab.wait_until_idle(lab.controller, node)  # else the next boot ends the job, with its epilog
+                found = lab.host(lab.controller).run(f"timeout 180 srun --nodelist={node} sh -c '{BREAK}'")
+                reason = lab.command(lab.controller, f"sinfo -hN -n {node} -o %E | sort -u")
             except AssertionError as error:
                 pytest.fail(f"{error}\n{console.read_text(errors='replace')[-6000:]}")
         assert (name, cgroups, root) == (node, "cgroup2fs", "overlay")
@@ -113,7 +121,12 @@ def test_a_machine_without_state_joins_at_each_boot(lab: Lab, disk: Path) -> Non
         assert f"gpucluster.controllers={lab.controller}" in arguments
         assert noted == number  # by the prolog; earlier jobs are not there
         jobs.append(number)
-        # Slurm would notice the loss of power only after a while, and start a job there.
+        # What the kernel itself says, in /dev/kmsg and in the journal.
+        read_only = "filesystem-read-only: EXT4-fs (loop0): Remounting filesystem read-only"
+        assert (found.rc, found.stdout, reason) == (1, f"{read_only}\n", f"health check {read_only}")
+        # Slurm would notice the loss of power only after a while, and start a job there. A boot mends the file system,
+        # so that the node is well again.
+        lab.command(lab.controller, f"scontrol update nodename={node} state=resume")
         lab.command(lab.controller, f"scontrol update nodename={node} state=down reason=power")
     for number in jobs:
         lab.wait_for(lab.controller, f"sacct --jobs={number} -XnP -o NodeList,State", f"{node}|COMPLETED")
