@@ -494,11 +494,18 @@ def test_a_node_with_a_broken_gpu_starts_no_job(
     health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path
 ) -> None:
     assert at_job(health, monkeypatch, node, "before") == (0, [])
+    assert not (node / "run/findings.json").exists()
+    (node / "smi").write_text(REPORT.replace("<gpu_recovery_action>None<", "<gpu_recovery_action>N/A<"))
     monkeypatch.setattr(health, "read_ring", lambda: [KernelMessage(int(time.monotonic() * 1e6), FALLEN)])
     reason = "health check xid-79: Xid (PCI:0000:00:06): 79, pid=2, GPU has fallen off the bus."
     told = ["--oneliner show node gpu01", f"update NodeName=gpu01 State=DRAIN Reason={reason}"]
     assert at_job(health, monkeypatch, node, "before") == (3, told)
-    assert not (node / "run/findings.json").exists()
+    # It stays, although the message goes away, until a person closes it; then the node is resumed.
+    monkeypatch.setattr(health, "read_ring", list)
+    (node / "node").write_text(NODE.format("IDLE+DRAIN", f"Reason={reason} [root@now]"))
+    assert at_job(health, monkeypatch, node, "before") == (3, told[:1])
+    assert health.main(["--close", "xid-79"]) == 0
+    assert run(health, monkeypatch, node, "exit 0")[1:] == [f"update NodeName=gpu01 {' '.join(RESUME)}"]
 
 
 def test_an_error_of_the_last_job_starts_the_next_one(

@@ -89,6 +89,8 @@ FREED_SECONDS = 3.0
 """Until a GPU has freed the memory of a process that has ended."""
 TURN_SECONDS = 3.0
 """How long the end of a job waits for another run. That run sees as much."""
+MOMENT_SECONDS = 1.0
+"""How long a job waits for another run that is not to overwrite what it has seen."""
 
 Hung = dict[str, list[Any]]
 """Checks that did not end, by name: the process, the moment it started, in ticks since boot, and its last line."""
@@ -382,20 +384,34 @@ def keep_on_disk(record: FindingRecord, former: FindingRecord, unkept: str) -> N
 def before_job() -> int:
     """See whether the node may start a job, and drain it otherwise. Returns the exit status.
 
-    Nothing is written. The next run of the checks sees the same.
+    Nothing is written for a node that is well.
     """
-    settings = read_record(SETTINGS)
+    settings, former = read_record(SETTINGS), seen_findings.load()
     chosen = chosen_of(settings, checks_of(DIRECTORY))
-    _record, seen = see(seen_findings.load(), {}, chosen, settings.get("xids", ()))
+    record, seen = see(former, {}, chosen, settings.get("xids", ()))
     wrong = reasons({}, [one for one in seen if one.kind == NODE])
     if not wrong:
         return 0
+    with ExitStack() as held:
+        with suppress(OSError):  # a broken node is drained, whoever holds the lock
+            held.enter_context(locked("health", MOMENT_SECONDS))
+        drain_at_job(wrong, settings, record, former)
+    return NOT_STARTED
+
+
+def drain_at_job(
+    wrong: Mapping[str, str], settings: Mapping[str, Any], record: FindingRecord, former: FindingRecord
+) -> None:
+    """Drain the node for what is wrong. The next run of the checks asks slurmctld what it has of the node."""
     print(reason_for(wrong))
+    unkept = seen_findings.remember(record)
+    state = read_record(STATE)
+    replacing.replace(STATE, json.dumps({**state, "well": False}).encode(), 0o600)
     try:
         tell(wrong, settings)
     except CommandError as error:
         print(error)  # slurmctld drains a node by itself whose prolog fails
-    return NOT_STARTED
+    keep_on_disk(record, former, unkept)
 
 
 def after_job() -> int:
@@ -410,18 +426,11 @@ def after_job() -> int:
         record, seen = see(record, results, chosen, settings.get("xids", ()))
         if not any(one.name in LEFT and not one.closed for one in record.seen):
             break
-    unkept = seen_findings.remember(record)
-    wrong = reasons({}, seen)
-    if wrong:
-        print(reason_for(wrong))
-        try:
-            tell(wrong, settings)
-        except CommandError as error:
-            print(error)
-    # The next run of the checks asks slurmctld what it has of the node.
-    well = state.get("well", False) and not wrong
-    replacing.replace(STATE, json.dumps({"well": well, "hung": hung}).encode(), 0o600)
-    keep_on_disk(record, former, unkept)
+    replacing.replace(STATE, json.dumps({**state, "hung": hung}).encode(), 0o600)
+    if wrong := reasons({}, seen):
+        drain_at_job(wrong, settings, record, former)
+    else:
+        keep_on_disk(record, former, seen_findings.remember(record))
     return 0
 
 
@@ -481,9 +490,9 @@ def main(words: Sequence[str] | None = None) -> int:
     if word == "--list":
         print(*show(seen_findings.load()), sep="\n")
         return 0
+    os.makedirs(os.path.dirname(STATE), mode=0o755, exist_ok=True)
     if word == "--before-job":
         return before_job()
-    os.makedirs(os.path.dirname(STATE), mode=0o755, exist_ok=True)
     if word == "--after-job":
         with ExitStack() as held:
             try:

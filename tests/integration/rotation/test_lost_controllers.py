@@ -195,7 +195,9 @@ def test_power_is_lost_in_the_middle_of_the_switch(lab: Lab) -> None:
     with power_comes_back(lab):
         run.wait_for_task("rotation : Wait until the hosts have switched")
         # The program of the switch stops there, so that a busy machine does not lose the power after the switch.
-        halt = "while systemctl --quiet is-active slurmctld; do sleep 0.1; done; pkill -STOP -f [g]pucluster-munge-switch"
+        halt = (
+            "while systemctl --quiet is-active slurmctld; do sleep 0.1; done; pkill -STOP -f [g]pucluster-munge-switch"
+        )
         podman("exec", container(FIRST), "sh", "-c", halt)
         taken_over(lab, pull_the_plug(lab, FIRST), "power lost in the middle of the switch")
         assert run.finish().rc != 0
