@@ -31,9 +31,8 @@ class GpuNode:
         self.lab, self.head, self.name = lab, head, name
 
     def wait_for(self, state: str) -> None:
-        """Return when the node has a state and a reason."""
-        show = f"sinfo -h -N -n {self.name} -o '=%T %E=' | tr -d '*'"
-        self.lab.wait_for(self.head, show, f"={state}=")
+        """Return when the node has a state and a reason (all nodes are asked for, as in Lab.wait_until_idle)."""
+        self.lab.wait_for(self.head, "sinfo -h -N -o '=%N %T %E=' | tr -d '*'", f"={self.name} {state}=")
 
     @contextmanager
     def kernel_says(self, text: str) -> Iterator[None]:
