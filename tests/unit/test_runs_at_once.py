@@ -160,6 +160,7 @@ def test_a_killed_slice_is_completed_by_the_next_one_beside_a_slice_that_goes_on
         assert site.asked(node, "slurm_service"), node
 
 
+@pytest.mark.rare  # 15 s; the slice that another one completes is killed in the same way
 def test_another_control_host_takes_a_killed_slice_over_and_no_other_one(site: Hosts) -> None:
     with held(site, "n3", "slurm_packages", "n3,n4") as other:
         entry = {"host": "adm2", "user": "bob", "process": "100 5", "since": "2026-11-24 10:02", "nodes": "n[1-2]"}

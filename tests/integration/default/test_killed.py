@@ -108,6 +108,7 @@ def test_the_next_run_finishes_with_a_new_password_and_no_secret_appears(
     assert found == {"login1": {}, "compute01": {munge: KEPT[munge]}, "compute02": {}}
 
 
+@pytest.mark.rare  # 43 s; unit tests have a process that a killed run has left as well
 def test_the_next_run_waits_for_the_tasks_of_a_killed_one(lab: Lab) -> None:
     """A kill -9 ends ansible-playbook, and not its process for a task: here a restart of slurmd that takes half a
     minute.

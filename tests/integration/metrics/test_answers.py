@@ -187,6 +187,7 @@ def set_state(lab: Lab, node: str, state: str, reason: str = "") -> None:
     lab.command(lab.controller, f"scontrol update nodename={node} state={state} {reason and f'reason={reason!r}'}")
 
 
+@pytest.mark.rare  # 2 minutes; unit tests compare the recorded answers of each release
 def test_each_value_is_what_slurm_says(lab: Lab, node: str) -> None:
     """From one state to the next, each time all values."""
     head, seen = lab.controller, Seen()
