@@ -50,8 +50,9 @@ Classes: a finding of the **node** drains it. One of a **job** is the fault of a
 `slurm_health_xids` adds Xids that drain.
 
 Nodes are seen every five minutes, and at jobs with GPUs (`slurm_health_at_jobs`, from Slurm 23.11 on). Before a job,
-`slurm-prolog` reads the record and the kernel's messages: a node with a finding is drained, a job of `sbatch` goes back
-to the queue, and one of `srun` or `salloc` ends. After a job, `slurm-epilog` asks the driver what it has left.
+`slurm-prolog` reads the record and the kernel's messages: a node with a finding that drains is drained, a job of
+`sbatch` goes back to the queue, and one of `srun` or `salloc` ends. After a job, `slurm-epilog` asks the driver what it
+has left.
 
 Of AMD's GPUs, only the kernel's messages are read, and amd-smi is not asked: PCIe, heat, clocks and what a job leaves
 are not seen there.

@@ -179,7 +179,8 @@ def run(health: ModuleType, monkeypatch: pytest.MonkeyPatch, root: Path, script:
     write(root / "checks", check=script)
     told: list[str] = []
 
-    def scontrol(*arguments: str) -> str:
+    def scontrol(*arguments: str, seconds: float = 15) -> str:
+        assert seconds <= health.SCONTROL
         told.append(" ".join(arguments))
         return (root / "node").read_text()
 

@@ -91,6 +91,8 @@ TURN_SECONDS = 3.0
 """How long the end of a job waits for another run. That run sees as much."""
 MOMENT_SECONDS = 1.0
 """How long a job waits for another run that is not to overwrite what it has seen."""
+SCONTROL_AT_JOB = 5
+"""Time limit in seconds for an answer of slurmctld while a job waits. slurm-prolog waits 20 s for this program."""
 
 Hung = dict[str, list[Any]]
 """Checks that did not end, by name: the process, the moment it started, in ticks since boot, and its last line."""
@@ -283,9 +285,9 @@ def action(node: str, reason: str) -> list[str]:
     return ["State=DRAIN", f"Reason={reason}"]
 
 
-def scontrol(*words: str) -> str:
+def scontrol(*words: str, seconds: float = SCONTROL) -> str:
     """The output of a scontrol command. Raises CommandError if it fails, or if it does not end in time."""
-    return output(["scontrol", *words], seconds=SCONTROL)
+    return output(["scontrol", *words], seconds=seconds)
 
 
 def nodes_with(wrong: Mapping[str, str], percent: float) -> int:
@@ -315,15 +317,15 @@ def own_node() -> str:
     return names[0]
 
 
-def tell(wrong: Mapping[str, str], settings: Mapping[str, Any]) -> None:
-    """Drain the node for what is wrong, or resume it. Raises CommandError if slurmctld does not answer."""
+def tell(wrong: Mapping[str, str], settings: Mapping[str, Any], seconds: float = SCONTROL) -> None:
+    """Drain the node for what is wrong, or resume it. Raises CommandError if slurmctld does not answer in time."""
     reason = reason_for(wrong) if wrong else ""
     name = os.environ.get("SLURMD_NODENAME") or own_node()
-    words = action(scontrol("--oneliner", "show", "node", name), reason)
+    words = action(scontrol("--oneliner", "show", "node", name, seconds=seconds), reason)
     if words and reason and (others := nodes_with(wrong, float(settings.get("shared_percent", SHARED_PERCENT)))):
         print(f"not drained, since {others} nodes are drained for the same: {reason}")
     elif words:
-        scontrol("update", f"NodeName={name}", *words)
+        scontrol("update", f"NodeName={name}", *words, seconds=seconds)
 
 
 def environment_of(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -408,7 +410,7 @@ def drain_at_job(
     state = read_record(STATE)
     replacing.replace(STATE, json.dumps({**state, "well": False}).encode(), 0o600)
     try:
-        tell(wrong, settings)
+        tell(wrong, settings, SCONTROL_AT_JOB)
     except CommandError as error:
         print(error)  # slurmctld drains a node by itself whose prolog fails
     keep_on_disk(record, former, unkept)
