@@ -275,7 +275,7 @@ def lacking_packages(host: RunHost) -> list[str]:
     if not has_files(host):
         return []
     packages = source(host).packages
-    purposes = [role for group, roles in GROUP_ROLES.items() if group in host["groups"] for role in roles]
+    purposes = [role for group, roles in GROUP_ROLES.items() if host.members(group) for role in roles]
     purposes = [role for role in purposes if role in packages]
     purposes += ["sackd"] if has_sackd(host) else []
     purposes += ["adopt"] if adopts(host) else []
