@@ -158,7 +158,9 @@ def configure(given: Any) -> Any:
     source = (COLLECTION / "roles/slurmctld/templates/job_script.sh.j2").read_text()
     template = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True).from_string(source)
     for stage in ("prolog", "epilog"):
-        files[f"slurm-{stage}"] = template.render(stage=stage, scripts=[], gpu_map=True, health=str(PROGRAM))
+        files[f"slurm-{stage}"] = template.render(
+            stage=stage, scripts=[], gpu_map=True, health=str(PROGRAM), candidate="NVRM: "
+        )
     for name, text in files.items():
         (CONF / name).write_text(text)
         (CONF / name).chmod(0o755 if name in ("slurm-prolog", "slurm-epilog") else 0o644)

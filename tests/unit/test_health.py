@@ -171,6 +171,7 @@ def run(health: ModuleType, monkeypatch: pytest.MonkeyPatch, root: Path, script:
         ("DIRECTORY", "checks"),
         ("SETTINGS", "settings.json"),
         ("STATE", "run/state.json"),
+        ("KERNEL_SEEN", "run/kernel-seen"),
     ):
         monkeypatch.setattr(health, name, str(root / path))
     keep_findings(monkeypatch, root)
@@ -501,6 +502,7 @@ def test_a_node_with_a_broken_gpu_starts_no_job(
     reason = "health check xid-79: Xid (PCI:0000:00:06): 79, pid=2, GPU has fallen off the bus."
     told = ["--oneliner show node gpu01", f"update NodeName=gpu01 State=DRAIN Reason={reason}"]
     assert at_job(health, monkeypatch, node, "before") == (3, told)
+    assert float((node / "run/kernel-seen").read_text()) <= time.monotonic()
     # It stays, although the message goes away, until a person closes it; then the node is resumed.
     monkeypatch.setattr(health, "read_ring", list)
     (node / "node").write_text(NODE.format("IDLE+DRAIN", f"Reason={reason} [root@now]"))

@@ -17,10 +17,12 @@ import jinja2
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health import kernel_findings
 from programs import StandIn, load
 
 pytestmark = pytest.mark.once
 
+CANDIDATE = kernel_findings.CANDIDATE.pattern.replace("/", r"\/")
 TEMPLATES = Path(__file__).parents[2] / "roles/slurmctld/templates"
 NODES = [{"hosts": "gpu[008-011]", "hardware": "fast"}, {"hosts": "cpu1", "hardware": "slow"}]
 JOB = {
@@ -42,8 +44,11 @@ def run(tmp_path: Path, stage: str, entries: list[dict[str, Any]], health: str =
     """Run the program of a stage for a job; return its exit status. The variables of `job` are None to be missing."""
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string((TEMPLATES / "job_script.sh.j2").read_text())
-    text = template.render(stage=stage, scripts=job_scripts(entries, NODES), gpu_map=False, health=health)
+    text = template.render(
+        stage=stage, scripts=job_scripts(entries, NODES), gpu_map=False, health=health, candidate=CANDIDATE
+    )
     text = text.replace("--kill-after=1 20", "--kill-after=1 1")
+    text = text.replace("/run/gpucluster-slurm/kernel-seen", f"{tmp_path}/kernel-seen")
     for path, own in (("/var/lib/gpucluster-slurm", f"{tmp_path}/lib"), ("PATH=", f"PATH={os.environ['PATH']}:")):
         assert path in text
         text = text.replace(path, own)
@@ -223,7 +228,10 @@ def test_the_sender_is_in_the_settings_of_msmtp(mail: ModuleType, more: dict[str
         pytest.param("sleep 100", 0, ["job 7: started without a look"], id="hangs"),
     ],
 )
-def test_a_node_with_broken_gpus_starts_no_job(tmp_path: Path, words: str, status: int, said: list[str]) -> None:
+def test_a_node_with_broken_gpus_starts_no_job(
+    tmp_path: Path, stand_in: StandIn, words: str, status: int, said: list[str]
+) -> None:
+    stand_in("dmesg", "echo '[   17.000001] NVRM: Xid (PCI:0000:3b:00): 79, pid=2'")
     health = tmp_path / "slurm-health"
     health.write_text(f"#!/bin/sh\n{words}\n")
     health.chmod(0o755)
@@ -248,3 +256,27 @@ def test_jobs_without_gpus_do_not_wait_for_the_health_check(tmp_path: Path) -> N
     for stage in ("prolog", "epilog"):
         assert run(tmp_path, stage, [script(tmp_path, stage)], "/bin/false", SLURM_JOB_GPUS=None) == 0
     assert ran(tmp_path) == ["prolog", "epilog"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "since", "starts"),
+    [
+        pytest.param("[    0.000000] Linux version", "", False, id="nothing"),
+        pytest.param("[   17.000001] NVRM: Xid (PCI:0000:3b:00): 79", "", True, id="never-seen"),
+        pytest.param("[   17.000001] NVRM: Xid (PCI:0000:3b:00): 79", "17.000001", False, id="seen"),
+        pytest.param("[  117.000001] md/raid1:md0: Disk failure on sda", "17.000001", True, id="newer"),
+        pytest.param("[12345.678901] veth1a2b: entered promiscuous mode", "17.000001", False, id="noise"),
+    ],
+)
+def test_the_health_check_starts_for_news_of_the_kernel_alone(
+    tmp_path: Path, stand_in: StandIn, lines: str, since: str, starts: bool
+) -> None:
+    """Since it takes a tenth of a second, after which srun waits a second longer."""
+    stand_in("dmesg", f"echo '{lines}'")
+    if since:
+        (tmp_path / "kernel-seen").write_text(since)
+    health = tmp_path / "slurm-health"
+    health.write_text(f"#!/bin/sh\necho started >>{tmp_path}/ran\n")
+    health.chmod(0o755)
+    assert run(tmp_path, "prolog", [script(tmp_path, "one")], str(health)) == 0
+    assert ran(tmp_path) == (["started", "one"] if starts else ["one"])

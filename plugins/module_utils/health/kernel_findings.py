@@ -97,11 +97,11 @@ _PATTERNS = (
     _pattern("kernel-lockup", "(hard LOCKUP|self-detected stall|detected stalls)"),
 )
 
-_CANDIDATE = re.compile(
+CANDIDATE = re.compile(
     "NVRM: |SXid|amdgpu|EDAC|Memory failure|mce: |Fatal|nvme|sd [0-9]|I/O error|error, dev|medium error|md/raid|"
     "EXT4-fs|XFS|BTRFS|not responding|Lustre|mlx5_core|BUG: |LOCKUP|stall"
 )
-"""Most messages have none of these, and are not compared with the patterns."""
+"""Most messages have none of these, and are not compared with the patterns. awk reads it as well (slurm-prolog)."""
 
 
 def pci(address: str) -> str:
@@ -131,7 +131,7 @@ def find_in(messages: Iterable[KernelMessage]) -> Iterator[KernelFinding]:
     """The findings in messages, in their order."""
     named = ""
     for when, text in messages:
-        if not _CANDIDATE.search(text):
+        if not CANDIDATE.search(text):
             continue
         found, lost = _found(text), _LOST.search(text)
         if found:

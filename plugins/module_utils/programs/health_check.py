@@ -18,8 +18,7 @@ behind, since the kernel may not be able to end it (a hung mount, a driver). It 
 Two checks are no files: `kernel` and `gpu_errors` read the journal and the driver in the same way, and what they find
 is in a record (health/seen_findings.py), which drains the node until a boot, a repair or a person ends it.
 
-Before a job, the record and the kernel's own messages are read, which takes no time. After a job, the driver is asked
-as well.
+Before a job, the record and the kernel's own messages are read. After a job, the driver is asked as well.
 
 The program asks slurmctld only if a check fails, after the checks succeed again, and once after a boot.
 """
@@ -66,6 +65,10 @@ GPU = "gpu"
 """The check that asks the driver for a list of the GPUs."""
 KERNEL, GPU_ERRORS = "kernel", "gpu_errors"
 """The checks that are no files."""
+KERNEL_SEEN = "/run/gpucluster-slurm/kernel-seen"
+"""The time of the newest message that was seen, in seconds since boot, as dmesg has it. slurm-prolog has this path: it
+starts this program for newer messages alone, since srun waits a second longer for a prolog of a tenth of a second.
+"""
 STATE = "/run/gpucluster-slurm/health.json"
 """Results of the last run. A boot removes the file, and then the program asks slurmctld."""
 NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -234,6 +237,8 @@ def see(
         xids=seen_findings.names_of(xids),
     )
     record = seen_findings.updated(record, evidence)
+    if ring:
+        replacing.replace(KERNEL_SEEN, f"{max(ring).microseconds / 1e6:.6f}".encode(), 0o644)
     return record, [one for one in record.counting if (GPU_ERRORS if one.of_gpu else KERNEL) in chosen]
 
 
@@ -386,7 +391,7 @@ def keep_on_disk(record: FindingRecord, former: FindingRecord, unkept: str) -> N
 def before_job() -> int:
     """See whether the node may start a job, and drain it otherwise. Returns the exit status.
 
-    Nothing is written for a node that is well.
+    The record stays as it is if the node is well.
     """
     settings, former = read_record(SETTINGS), seen_findings.load()
     chosen = chosen_of(settings, checks_of(DIRECTORY))

@@ -13,6 +13,7 @@ from ...cluster.job_scripts import job_scripts
 from ...cluster.render import gres_lines
 from ...cluster.render import slurm_conf as parameter_lines
 from ...configuration.spank import plugstack_lines
+from ...health.kernel_findings import CANDIDATE
 from ..known import registered
 from ..known.host_paths import CONF_DIR, HEALTH_PROGRAM, PYXIS_DIR, PYXIS_PLUGIN, PYXIS_PREVIOUS_LINE
 from ..known.run_host import RunHost
@@ -44,7 +45,11 @@ def files(host: RunHost, release: str = "") -> dict[str, str]:
         scripts = job_scripts(host[f"slurm_{stage}s"], host["slurm_nodes"])
         parts = {"scripts": scripts, "gpu_map": gpu_map, "health": HEALTH_PROGRAM if target.holds(health) else ""}
         if any(parts.values()):
-            texts[f"slurm-{stage}"] = host.text("slurmctld", "job_script.sh.j2", stage=stage, **parts)
+            # Between slashes, for awk.
+            candidate = CANDIDATE.pattern.replace("/", r"\/")
+            texts[f"slurm-{stage}"] = host.text(
+                "slurmctld", "job_script.sh.j2", stage=stage, candidate=candidate, **parts
+            )
     if parameters := defaults.values(defaults.JOB_CONTAINER, target):
         texts["job_container.conf"] = own_file(
             host, "job_container.conf", parameters=parameter_lines(parameters).rstrip()
