@@ -61,6 +61,16 @@ sleep "$1" & wait $!
 rm -f "$file"
 """
 
+XIDS = b"""
+import subprocess, time
+query = ["nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"]
+with open("/run/test-kmsg", "w") as file:
+    for address in subprocess.check_output(query, text=True).split():
+        print(f"4,1,{int(time.monotonic() * 1e6)},-;NVRM: Xid (PCI:{address[4:-2]}): 31, pid=1, MMU Fault", file=file)
+subprocess.check_call(["mount", "--bind", "/run/test-kmsg", "/dev/kmsg"])
+"""
+"""The kernel's messages, for which a file stands in: each GPU has an error, also those that no job has."""
+
 KINDS = (
     # Partition, generic resources, jobs, tasks of an array.
     ("all", "gpu:h100:1", 60, 1),
@@ -163,7 +173,9 @@ def known_loads(lab: Lab) -> Iterator[Load]:
     )
     for job in (load.busy, load.half):
         lab.wait_for(HEAD, f"squeue -h -j {job} -o %T", "RUNNING")
+    lab.script(WHOLE, "python3 -", XIDS)
     yield load
+    lab.command(WHOLE, "umount /dev/kmsg")
     lab.command(HEAD, f"scancel {load.busy} {load.half}; rm -rf /home/known")
     for host in (WHOLE, PARTS):
         lab.command(host, f"rm -rf {LOADS} /run/gpu-truth")
@@ -305,6 +317,8 @@ def test_the_line_of_a_job(lab: Lab, load: Load) -> None:
     jobstats = "runuser -u alice -- jobstats"
     shown = lab.command(HEAD, f"{jobstats} {load.half}")
     assert said.removeprefix("gpus: ") in shown
+    assert "errors" not in said
+    lab.wait_for(HEAD, f"sacct -n -X -P -j {load.busy} -o AdminComment", "errors of the GPUs: Xid 31 (", 60)
     answer = json.loads(lab.command(HEAD, f"{jobstats} --json {load.half}"))
     assert said.removeprefix("gpus: ") in json.dumps(answer)
 
