@@ -401,6 +401,7 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
         "/etc/gpucluster-slurm/report.json",
         "/etc/gpucluster-slurm/slurmctld_http.key",
         "/run/gpucluster-slurm/findings.json",
+        "/run/gpucluster-slurm/kernel-seen",
         "/run/gpucluster-slurm/first-boot.env",
         "/run/gpucluster-slurm/gpus-changed",
         "/run/gpucluster-slurm/health.json",
