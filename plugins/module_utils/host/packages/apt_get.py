@@ -38,9 +38,23 @@ HOLD = "#!/bin/sh\n# Managed by gpucluster.slurm: it is there while packages are
 
 def finish_installation(module: AnsibleModule) -> None:
     """Finish an interrupted installation. Raises PackageError if dpkg cannot, or if another one does not end."""
-    rc, stdout, stderr = run_unlocked(module, ["dpkg", "--configure", "--pending"], ENVIRONMENT)
+    configure = ["dpkg", "--configure", "--pending"]
+    rc, stdout, stderr = run_unlocked(module, configure, ENVIRONMENT)
+    if rc != 0 and reinstall_broken(module):
+        rc, stdout, stderr = run_unlocked(module, configure, ENVIRONMENT)
     if rc != 0:
         raise PackageError(f"dpkg --configure --pending: {(stderr or stdout).strip()}")
+
+
+def reinstall_broken(module: AnsibleModule) -> bool:
+    """Install packages again that were being unpacked when dpkg was killed, since it configures none of them.
+
+    Returns whether there were any. What fails then says why.
+    """
+    broken = dpkg.broken(module.run_command([*dpkg.BROKEN_QUERY])[1])
+    if broken:
+        run_unlocked(module, [*CHANGE, "--reinstall", "--", *broken], ENVIRONMENT)
+    return bool(broken)
 
 
 def update_lists(module: AnsibleModule) -> str:
@@ -161,6 +175,7 @@ def install_packages(
     outdated = ""
     if rc != 0:
         outdated = update_lists(module)
+        reinstall_broken(module)
         wanted = [*command, "--", *limit_to_release(module, targets, debs)]
         rc, stdout, stderr = run_unlocked(module, wanted, ENVIRONMENT)
     if rc != 0:

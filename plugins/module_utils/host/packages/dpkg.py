@@ -18,6 +18,9 @@ QUERY = (
 )
 """Asks for the state of all packages, or of those whose names follow."""
 
+BROKEN_QUERY = ("dpkg-query", "--show", "--showformat=${db:Status-Eflag} ${binary:Package}=${Version}\\n")
+"""Asks for the packages that dpkg can only install again."""
+
 
 @dataclass(frozen=True)
 class Package:
@@ -43,3 +46,9 @@ def installed(listing: str) -> dict[str, Package]:
 def unheld(packages: Mapping[str, Package], sources: Collection[str]) -> list[str]:
     """The names of the packages from these source packages that are not held."""
     return sorted(name for name, package in packages.items() if package.source in sources and not package.held)
+
+
+def broken(listing: str) -> list[str]:
+    """The packages that were being unpacked when dpkg was killed, as NAME=VERSION, from the answer to BROKEN_QUERY."""
+    rows = (line.split() for line in listing.split("\n"))
+    return [row[1] for row in rows if len(row) == 2 and row[0] == "reinstreq"]

@@ -63,9 +63,32 @@ def test_an_interrupted_installation_is_finished_when_another_one_has_ended(monk
     module.run_command.side_effect = [locked, locked, (0, "", "")]
     apt_get.finish_installation(module)
     assert module.run_command.call_count == 3
-    module.run_command.side_effect = [(1, "", "dpkg: error processing package slurmd")]
+    module.run_command.side_effect = [(1, "", "dpkg: error processing package slurmd"), (0, "ok slurmd=24.11\n", "")]
     with pytest.raises(package_files.PackageError, match="error processing package slurmd"):
         apt_get.finish_installation(module)
+
+
+BROKEN = "ok munge=0.5\nreinstreq libnuma1:amd64=2.0.19-1\n"
+AGAIN = [*apt_get.CHANGE, "--reinstall", "--", "libnuma1:amd64=2.0.19-1"]
+
+
+def test_a_package_that_was_being_unpacked_is_installed_again() -> None:
+    """dpkg configures no such package: "package is in a very bad inconsistent state"."""
+    module = Mock()
+    module.run_command.side_effect = [(1, "", "very bad inconsistent state"), (0, BROKEN, ""), (0, "", ""), (0, "", "")]
+    apt_get.finish_installation(module)
+    assert [call.args[0] for call in module.run_command.call_args_list][2:] == [
+        AGAIN,
+        ["dpkg", "--configure", "--pending"],
+    ]
+
+
+def test_so_it_is_if_another_run_has_tried_to_finish_the_installation() -> None:
+    """Then dpkg's journal is empty, and apt-get is the first one that fails."""
+    module = Mock(params={"version": "", "download": False, "slurm_release": "", "slurm": None})
+    module.run_command.side_effect = [(100, "", "E: unmet"), (0, "", ""), (0, BROKEN, ""), (0, "", ""), (0, "", "")]
+    apt_get.install_packages(module, ["slurmd"], [])
+    assert module.run_command.call_args_list[3].args[0] == AGAIN
 
 
 LISTING = """\
