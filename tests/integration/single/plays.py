@@ -17,7 +17,7 @@ Results = dict[str, dict[str, Any]]
 
 MODES = ("checked", "done", "done again")
 
-FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "plugstack.conf")
+FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "plugstack.conf", "slurm-prolog", "slurm-epilog")
 """The arguments that role slurmctld passes to module slurm_config."""
 
 
