@@ -94,7 +94,10 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
 
 # The files of the tests have a list of jobs, and none of the scheduler's parameters.
 LIST_OF_JOBS = "JobCompType=jobcomp/filetxt\nJobCompLoc=/var/log/slurm/job_completions"
-BASE = {"SchedulerParameters=bf_window=10080,bf_resolution=420,nohold_on_prolog_fail\n": "", "KillWait=30": f"KillWait=30\n{LIST_OF_JOBS}"}
+BASE = {
+    "SchedulerParameters=bf_window=10080,bf_resolution=420,nohold_on_prolog_fail\n": "",
+    "KillWait=30": f"KillWait=30\n{LIST_OF_JOBS}",
+}
 
 # The second slurmctld must not write to the files of the first one, so it cannot find that this directory is missing.
 NOWHERE = {"KillWait=30": "KillWait=79", "/var/log/slurm/job_completions": "/nowhere/log"}
