@@ -224,8 +224,8 @@ def test_the_sender_is_in_the_settings_of_msmtp(mail: ModuleType, more: dict[str
     [
         pytest.param("exit 0", 0, [], id="well"),
         pytest.param("echo xid-79; exit 3", 1, ["job 7: not started: xid-79"], id="broken"),
-        pytest.param("echo Traceback; echo No module; exit 1", 0, ["job 7: started without a look"], id="fails"),
-        pytest.param("sleep 100", 0, ["job 7: started without a look"], id="hangs"),
+        pytest.param("echo Traceback; echo No module; exit 1", 0, ["job 7: started without a check"], id="fails"),
+        pytest.param("sleep 100", 0, ["job 7: started without a check"], id="hangs"),
     ],
 )
 def test_a_node_with_broken_gpus_starts_no_job(
