@@ -86,7 +86,6 @@ def see_a_broken_gpu_before_a_job(node: GpuNode) -> None:
     with node.kernel_says(FALLEN):
         done = node.lab.host(node.head).run("timeout 120 srun --gres=gpu:1 echo it has run")
         assert (done.rc != 0, done.stdout) == (True, ""), done
-        print(done.stderr)
         node.wait_for(f"drained health check xid-79: {FALLEN}")
     node.closed()
 
