@@ -544,8 +544,12 @@ def test_a_process_of_no_job_is_listed(
     health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (node / "smi").write_text(of_gpu(STRAY))
+    (node / "bin/nvidia-smi").write_text(f"#!/bin/sh\necho asked >>{node}/asked\ncat {node}/smi\n")
     monkeypatch.setattr(health, "strays", lambda pids: [*pids])
     assert at_job(health, monkeypatch, node, "after") == (0, [])
+    assert (node / "asked").read_text().split() == ["asked", "asked"]
+    assert at_job(health, monkeypatch, node, "after") == (0, [])
+    assert (node / "asked").read_text().split() == ["asked", "asked", "asked"]
     health.main(["--list"])
     assert "gpu-process-left 0000:00:06 (does not drain; node, action: person" in capsys.readouterr().out
 
