@@ -428,11 +428,11 @@ class Check:
         figures = []
         for moment in ("before", "after"):
             began = time.monotonic()
-            answer = self.root.run(f"slurm-health --{moment}-job", seconds=60)
+            answer = self.root.run("slurm-health", f"--{moment}-job", seconds=60)
             figures.append(f"{moment} {1000 * (time.monotonic() - began):.0f} ms")
             if answer.status or answer.output.strip():
-                raise StepError(f"{moment} a job: {answer.output.strip()}, status {answer.status}")
-        found = self.root.run("slurm-health --list", seconds=60).output.strip()
+                raise StepError(f"{moment} a job: {answer.message}, status {answer.status}")
+        found = self.root.answer("slurm-health", "--list", seconds=60).strip()
         if found:
             raise StepError(found)
         return f"{', '.join(figures)}, no finding"
