@@ -187,6 +187,38 @@ ansible_facts:
                   type: str
                   returned: always
                   sample: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f
+        ports:
+          description:
+            - The ports of network adapters for RDMA (C(/sys/class/infiniband)), without those of virtual functions.
+          type: list
+          elements: dict
+          returned: always
+          contains:
+            device:
+              description: The adapter.
+              type: str
+              returned: always
+              sample: mlx5_0
+            port:
+              description: The number of the port, from 1 on.
+              type: int
+              returned: always
+              sample: 1
+            link:
+              description: C(InfiniBand) or C(Ethernet).
+              type: str
+              returned: always
+              sample: InfiniBand
+            rate:
+              description: The rate of the link in Gb/s, rounded down.
+              type: int
+              returned: always
+              sample: 400
+            up:
+              description: Whether something is connected, and the link carries data.
+              type: bool
+              returned: always
+              sample: true
 differences:
   description:
     - Facts for which C(slurmd -C) reports another value; empty if all are equal or slurmd is not installed.

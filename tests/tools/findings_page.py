@@ -41,6 +41,7 @@ until one of these ends it:
 - the driver: it asks for no recovery (`GPU Recovery Action: None`), or no longer says what it said. What it answers
   wins over the table;
 - another GPU at the same place (UUID and serial), for the action replace;
+- the port, which is up with its rate again;
 - a person: `slurm-health --close xid-48`. `slurm-health --list` shows all, with what ended them.
 
 Classes: a finding of the **node** drains it. One of a **job** is the fault of a program, and drains nothing. One is

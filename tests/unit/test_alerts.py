@@ -19,6 +19,7 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.causes import MEASURED, OWNED, SAID, UNKNOWN
 from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.server_causes import SERVER_CAUSES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import draining_xids
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health.port_findings import ERRORS, FLAPS
 
 pytestmark = pytest.mark.once
 
@@ -150,3 +151,10 @@ def test_rules_of_alertmanager_name_alerts(page: Any) -> None:
     matchers = [matcher for rule in rules for matcher in (*rule["source_matchers"], *rule["target_matchers"])]
     assert [matcher for matcher in matchers if not matcher.startswith("alertname=")] == []
     assert {name for matcher in matchers for name in page.names(matcher)} <= alerts().keys()
+
+
+def test_errors_of_ports_are_those_of_the_health_check() -> None:
+    expression = alerts()["GpuclusterPortErrors"]["expr"]
+    assert f"increase(node_infiniband_link_downed_total[1h]) >= {FLAPS}\n" in expression
+    for counter, allowed in ERRORS.items():
+        assert f"increase(node_infiniband_{counter}_total[1h]) > {allowed}\n" in expression

@@ -346,7 +346,8 @@ KEYS = (
         Machine types by name.
 
         Each has C(sockets) (of all boards), C(cores_per_socket), C(threads_per_core) and C(real_memory) (MiB),
-        optionally C(boards), C(tmp_disk) (MiB), C(cpus), C(gres), and any parameter of a C(NodeName) line.
+        optionally C(boards), C(tmp_disk) (MiB), C(cpus), C(gres), C(fabric), and any parameter of a C(NodeName)
+        line.
 
         C(cpus), the CPUs that Slurm counts, if they are the cores or the sockets. By default they are all
         threads.
@@ -391,6 +392,11 @@ KEYS = (
 
         C(gres_conf), their lines of C(gres.conf) as they are, without C(NodeName), such as V([Name=nic
         Count=2]).
+
+        C(fabric) has C(ports), a list of the ports of network adapters that are connected. The health check
+        drains a node that lacks one. Each entry has C(device), a hostlist of adapters in C(/sys/class/infiniband)
+        such as V(mlx5_[0-3]), optionally C(port), by default 1, and C(link), V(InfiniBand) or V(Ethernet), and
+        C(rate) in Gb/s.
         """,
         meaning="machine types by name, see [hardware](hardware.md)",
         default={},

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..configuration.conf_file import value_text
 from ..configuration.parameters import SHARED_GRES
+from ..hardware.network_ports import port_name
 from ..language.formatting import shown
 from ..language.hostlist import expand
 
@@ -63,6 +64,26 @@ def gres_names(machine: Mapping[str, Any]) -> set[str]:
     return {required(gres, "name") for gres in machine.get("gres") or ()} | {
         name for text in own if (name := text.partition(":")[0].strip())
     }
+
+
+class ConnectedPort(NamedTuple):
+    """A port of an adapter that is connected."""
+
+    name: str
+    """Adapter and port: `mlx5_0/1`."""
+    link: str
+    """InfiniBand or Ethernet."""
+    rate: int
+    """Gb/s."""
+
+
+def fabric_ports(machine: Mapping[str, Any]) -> list[ConnectedPort]:
+    """The ports by which a machine is connected to others."""
+    return [
+        ConnectedPort(port_name(device, entry.get("port", 1)), entry["link"], entry["rate"])
+        for entry in (machine.get("fabric") or {}).get("ports", ())
+        for device in expand(entry["device"])
+    ]
 
 
 def is_there(node: Mapping[str, Any]) -> bool:

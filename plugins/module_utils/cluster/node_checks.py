@@ -14,8 +14,8 @@ from ..configuration.parameter_values import LIMITS
 from ..language.formatting import short, shown
 from ..language.hostlist import MAX_HOSTS, count, expand, fold
 from . import core_specialization, gres, schema
-from .machine_types import DETECTED
-from .schema import Checker, MachineType, NodeEntry, unknown
+from .machine_types import DETECTED, fabric_ports
+from .schema import Checker, Fabric, MachineType, NodeEntry, unknown
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,27 @@ def check_hardware(checker: Checker, found: Mapping[str, Any]) -> dict[str, Mach
         if "gres" in machine:
             machine["gres"] = gres.check_machine(checker, f"{key}.gres", machine)
         gres.check_own(checker, key, machine)
+        if "fabric" in machine:
+            machine["fabric"] = _check_fabric(checker, f"{key}.fabric", machine["fabric"])
         hardware[str(name)] = machine
     return hardware
+
+
+def _check_fabric(checker: Checker, key: str, found: Any) -> Fabric:
+    """The valid parts of what connects a machine type to others."""
+    fabric = checker.check(schema.FABRIC, key, found)
+    before, seen = len(checker.problems), set()
+    ports = [
+        checker.check(schema.FABRIC_PORT, f"{key}.ports[{i}]", port) for i, port in enumerate(fabric.get("ports", ()))
+    ]
+    if len(checker.problems) > before:
+        return {"ports": []}
+    for i, entry in enumerate(ports):
+        for port in fabric_ports({"fabric": {"ports": [entry]}}):
+            if port.name in seen:
+                checker.problem(f"{key}.ports[{i}].device", f"found {port.name}, which is listed twice")
+            seen.add(port.name)
+    return {"ports": ports}
 
 
 def _check_cpus(checker: Checker, key: str, machine: Mapping[str, Any]) -> None:

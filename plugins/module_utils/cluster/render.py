@@ -34,6 +34,7 @@ HARDWARE_KEYS = (
     "tmp_disk",
     "gres",
     "gres_conf",
+    "fabric",
 )
 """Keys of a machine type that are not spelled as Slurm spells them: the model writes those parameters itself."""
 

@@ -43,6 +43,7 @@ PARTITION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{,254}")
 _ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9:._-]{0,252}")
 _IP = re.compile(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")  # no name: all digits, or with a colon
 _INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
+_ADAPTER = re.compile(r"[A-Za-z0-9_.-]+")
 _PROFILE = re.compile(r"([1-7]c\.)?[1-7]g\.[0-9]+gb([+-][a-z]+(\.[a-z]+)*)?")
 _NO_HOSTS = ("all", "default")  # they mean something else where Slurm and Ansible expect hosts
 
@@ -205,6 +206,13 @@ def partition_nodes(value: Any) -> str:
 def files(value: Any) -> str:
     """A hostlist of device files, none twice."""
     return _hostlist(value, re.compile(r"/\S+"), "device files such as /dev/nvidia[0-7]")
+
+
+def adapters(value: Any) -> str:
+    """A hostlist of network adapters, none twice."""
+    if not all(map(_ADAPTER.fullmatch, expand(any_text(value)))):
+        raise ValueError("allowed: adapters in /sys/class/infiniband such as mlx5_[0-3]")
+    return _hostlist(value, _ADAPTER, "")
 
 
 def autodetect(value: Any) -> str:
@@ -620,6 +628,7 @@ HARDWARE: Kind[MachineType] = Kind(
         "tmp_disk": {"type": number_of("TmpDisk")},
         "gres": {"type": sequence},
         "gres_conf": {"type": gres_conf},
+        "fabric": {"type": mapping},
     },
     slurm=parameters.NODE,
     slurm_file="a NodeName line",
@@ -655,6 +664,28 @@ class GresEntry(TypedDict, total=False):
 
 
 GRES = kind_of(GresEntry)
+
+LINKS = ("InfiniBand", "Ethernet")
+"""What a port of an adapter can be, in the kernel's words (/sys/class/infiniband/*/ports/*/link_layer)."""
+
+
+class Fabric(TypedDict, total=False):
+    """What connects a machine to others."""
+
+    ports: Annotated[list[Any], sequence, "required"]
+
+
+class FabricPort(TypedDict, total=False):
+    """Ports of adapters that are connected."""
+
+    device: Annotated[str, adapters, "required"]
+    port: Annotated[int, up_to(255)]
+    link: Annotated[str, word(LINKS), "required"]
+    rate: Annotated[int, up_to(10**5), "required"]
+
+
+FABRIC = kind_of(Fabric)
+FABRIC_PORT = kind_of(FabricPort)
 
 NODE: Kind[NodeEntry] = Kind(
     own={

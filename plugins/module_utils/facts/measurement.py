@@ -16,6 +16,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..client.commands import run
 from ..gpu.devices import read_gpus
 from ..hardware.cpu_files import TopologyError
+from ..hardware.network_ports import read_ports
 from ..hardware.numa_nodes import read_cpuless_memory
 from ..hardware.sysfs import Tree
 from ..hardware.topology import Topology, differences, parse_node_line, read_memory, read_topology
@@ -124,6 +125,10 @@ def measure(
         "tmp_disk": disk_size(tmp_fs) if here else None,
         "device_files": [path for path in devices if tree.exists(path)],
         "gpus": read_gpus(tree, topology.cores, partial(ask, module, warn) if here else None, warn),
+        "ports": [
+            {"device": port.device, "port": port.number, "link": port.link, "rate": port.rate, "up": port.is_up}
+            for port in read_ports(tree)
+        ],
     }
     found = differences({**facts, **plain.numbers}, reported)
     for item in found:

@@ -4,7 +4,7 @@
 """The record of what was seen on a node. It lasts until a boot or a repair has mended it, or a person has closed it.
 
 The messages of the kernel go away, by other messages, a rotation or a full disk; what was seen in them does not. A
-finding of the driver lasts as long as the driver says it.
+finding of the driver, or of the state of a port, lasts as long as it is seen.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..hardware.network_ports import Port
 from ..host.json_files import Record, read_record
 from ..host.kernel_messages import read_boot_id, read_kernel_messages
 from ..host.replacing import replace as replace_file
@@ -25,6 +26,7 @@ from ..host.timeout_call import TimeoutCallError, call_with_timeout
 from .finding_table import AFTER, NODE, NONE, POWER_CYCLE, REBOOT, RESET, NodeFinding, drains
 from .gpu_findings import LASTING, DriverReport, GpuIdentity
 from .kernel_findings import KernelFinding, find_in
+from .port_findings import OF_STATE, PortSample, Samples, WantedPort, port_findings, with_samples
 
 LASTING_FILE = "/var/lib/gpucluster-slurm/findings.json"
 VOLATILE_FILE = "/run/gpucluster-slurm/findings.json"
@@ -36,8 +38,13 @@ FIRST_RUN_SECONDS = 3600
 DISK_SECONDS = 5
 """Until a disk that does not answer is given up on."""
 
-KERNEL, DRIVER = "kernel", "driver"
-"""Who has said a finding."""
+KERNEL, DRIVER, PORT_STATE, PORT_COUNTERS = "kernel", "driver", "port state", "port counters"
+"""Where a finding was seen."""
+STATES: Mapping[str, str] = {DRIVER: "the driver no longer says it", PORT_STATE: "the port is as it should be"}
+"""Sources whose findings last as long as they are seen, with the reason for their end."""
+
+OF_PORTS = "port-"
+"""How the names of findings of network ports begin."""
 
 OF_GPUS = ("xid-", "gpu-", "nvlink-", "nvswitch-", "amd-gpu-")
 """How the names of findings of GPUs, and of what connects them, begin."""
@@ -98,7 +105,7 @@ class Seen:
     @property
     def counts(self) -> bool:
         """Whether it drains the node."""
-        lasting = self.name not in LASTING or self.runs > 1
+        lasting = self.name not in LASTING | OF_STATE or self.runs > 1
         return not self.closed and drains(self.kind, self.severity) and lasting
 
     @property
@@ -116,6 +123,8 @@ class FindingRecord:
     """The place in the journal after which messages are new."""
     written: float = 0.0
     seen: tuple[Seen, ...] = ()
+    samples: Samples = field(default_factory=dict)
+    """The counters of the ports in the last hour."""
 
     @property
     def counting(self) -> list[Seen]:
@@ -132,6 +141,10 @@ class HealthEvidence:
     kernel: Sequence[KernelFinding] = ()
     report: DriverReport | None = None
     """None if the driver has not answered, or was not asked."""
+    ports: Sequence[Port] | None = None
+    """None if they were not read, or reading them has not ended."""
+    wanted: Sequence[WantedPort] = ()
+    """The ports of the machine type."""
     cursor: str = ""
     uptime: float = 0.0
     """Seconds since boot."""
@@ -161,9 +174,16 @@ def from_json(content: Mapping[str, Any]) -> FindingRecord:
         with suppress(TypeError, AttributeError):
             known = {name: value for name, value in entry.items() if name in names}
             seen.append(Seen(**{**known, "lines": tuple(known.get("lines", ()))}))
+    samples: dict[str, list[PortSample]] = {}
+    with suppress(TypeError, ValueError, AttributeError):
+        samples = {name: [PortSample(*each) for each in given] for name, given in content.get("samples", {}).items()}
     with suppress(TypeError, ValueError):
         return FindingRecord(
-            str(content.get("boot", "")), str(content.get("cursor", "")), float(content.get("written", 0)), tuple(seen)
+            str(content.get("boot", "")),
+            str(content.get("cursor", "")),
+            float(content.get("written", 0)),
+            tuple(seen),
+            samples,
         )
     return FindingRecord(seen=tuple(seen))
 
@@ -223,8 +243,12 @@ def updated(record: FindingRecord, evidence: HealthEvidence) -> FindingRecord:
         entries = {key: _closed_if_old(one, evidence) for key, one in entries.items()}
     if evidence.report:
         _add_report(entries, evidence.report, evidence)
+    samples = record.samples if record.boot == evidence.boot else {}
+    if evidence.ports is not None:
+        samples = with_samples(samples, evidence.ports, evidence.now)
+        _add_ports(entries, evidence.ports, samples, evidence)
     closed = [_mended(one, evidence) for one in entries.values()]
-    return FindingRecord(evidence.boot, evidence.cursor, evidence.now, _kept(closed, evidence.boot))
+    return FindingRecord(evidence.boot, evidence.cursor, evidence.now, _kept(closed, evidence.boot), samples)
 
 
 def close(record: FindingRecord, names: Iterable[str], who: str, now: float) -> tuple[FindingRecord, list[Seen]]:
@@ -292,31 +316,66 @@ def _gpu_at(report: DriverReport | None, address: str) -> GpuIdentity | None:
 
 def _add_report(entries: dict[tuple[str, str], Seen], report: DriverReport, evidence: HealthEvidence) -> None:
     """Add what the driver says now. What it no longer says is closed."""
-    said = {(one.finding.name, one.gpu.address): one for one in report.findings}
-    for key, one in said.items():
-        before = entries.get(key)
-        known = before if before and not before.closed and before.source == DRIVER else None
-        entries[key] = Seen(
-            *key,
-            *_weight(one.finding, frozenset()),
-            source=DRIVER,
-            site=False,
-            boot=evidence.boot,
-            first=known.first if known else evidence.now,
-            last=evidence.now,
-            uuid=one.gpu.uuid,
-            serial=one.gpu.serial,
-            runs=known.runs + 1 if known and known.boot == evidence.boot else 1,
-            lines=(one.said,),
-        )
+    said = [
+        _seen_now(entries, DRIVER, (one.finding, one.gpu.address, one.said), evidence, one.gpu)
+        for one in report.findings
+    ]
+    _replace_states(entries, DRIVER, said)
+
+
+def _add_ports(
+    entries: dict[tuple[str, str], Seen], ports: Sequence[Port], samples: Samples, evidence: HealthEvidence
+) -> None:
+    """Add what is wrong with ports now. Errors stay until a person has closed them."""
+    mended = {key: entry.last for key, entry in entries.items() if entry.closed}
+    found = [
+        (PORT_STATE if one.finding.name in OF_STATE else PORT_COUNTERS, one)
+        for one in port_findings(evidence.wanted, ports, samples, mended)
+    ]
+    seen = [_seen_now(entries, source, one, evidence) for source, one in found]
+    _replace_states(entries, PORT_STATE, [one for one in seen if one.source == PORT_STATE])
+    entries.update({one.key: one for one in seen if one.source == PORT_COUNTERS})
+
+
+def _seen_now(
+    entries: Mapping[tuple[str, str], Seen],
+    source: str,
+    found: tuple[NodeFinding, str, str],
+    evidence: HealthEvidence,
+    gpu: GpuIdentity | None = None,
+) -> Seen:
+    """The entry of what is seen now. found: the finding, the device, and what is shown of it."""
+    finding, subject, said = found
+    before = entries.get((finding.name, subject))
+    known = before if before and not before.closed and before.source == source else None
+    return Seen(
+        finding.name,
+        subject,
+        *_weight(finding, frozenset()),
+        source=source,
+        site=False,
+        boot=evidence.boot,
+        first=known.first if known else evidence.now,
+        last=evidence.now,
+        uuid=gpu.uuid if gpu else "",
+        serial=gpu.serial if gpu else "",
+        runs=known.runs + 1 if known and known.boot == evidence.boot else 1,
+        lines=(said,),
+    )
+
+
+def _replace_states(entries: dict[tuple[str, str], Seen], source: str, seen: Iterable[Seen]) -> None:
+    """Put what is seen now of a source into the entries. Its other entries are closed."""
+    now = {one.key: one for one in seen}
     for key, entry in entries.items():
-        if entry.source == DRIVER and not entry.closed and key not in said:
-            entries[key] = replace(entry, closed="the driver no longer says it")
+        if entry.source == source and not entry.closed and key not in now:
+            entries[key] = replace(entry, closed=STATES[source])
+    entries.update(now)
 
 
 def _mended(one: Seen, evidence: HealthEvidence) -> Seen:
     """The entry, closed if what is known now proves that it is mended."""
-    if one.closed or one.source == DRIVER:
+    if one.closed or one.source in STATES:
         return one
     report, gpu = evidence.report, _gpu_at(evidence.report, one.subject)
     if gpu and (one.uuid, one.serial) not in (("", ""), (gpu.uuid, gpu.serial)):

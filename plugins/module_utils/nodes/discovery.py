@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..cluster.machine_types import gres_count, gres_kinds
+from ..cluster.machine_types import fabric_ports, gres_count, gres_kinds
 from ..cluster.model import machine_problems
 from ..gpu.devices import NVIDIA, vendor_of
 from ..gpu.nvidia.nvidia_gpus import mig_name
@@ -166,6 +166,8 @@ class _Type:
             [self.machine.get(key, 1) for key in _SHAPE] == [machine.get(key, 1) for key in _SHAPE]
             and _measurable(self.machine, vendor) == _measurable(machine, vendor)
             and all(entry in self.machine["gres"] for entry in _written_by_hand(machine, vendor))
+            # A file that is older than this key gets it.
+            and self.machine.get("fabric", machine.get("fabric")) == machine.get("fabric")
             and _is_near(self.most, machine["real_memory"])
         )
 
@@ -173,6 +175,8 @@ class _Type:
         """Add a host to the type, which gets the smallest memory of its hosts."""
         self.hosts.append(host)
         self.machine["real_memory"] = min(self.machine["real_memory"], machine["real_memory"])
+        if "fabric" in machine:
+            self.machine["fabric"] = machine["fabric"]
 
 
 def _is_near(one: int, other: int) -> bool:
@@ -299,7 +303,24 @@ def machine_type(facts: Facts) -> tuple[Machine | None, list[str]]:
             f"{cpuless} MiB of its memory are in NUMA nodes without CPUs (that of GPUs, or CXL) and are left out of "
             "real_memory"
         )
-    return {**machine, **({"gres": entries} if entries else {})}, notes
+    ports = _make_ports(facts.get("ports", ()))  # as above
+    return {
+        **machine,
+        **({"gres": entries} if entries else {}),
+        **({"fabric": {"ports": ports}} if ports else {}),
+    }, notes
+
+
+def _make_ports(measured: Iterable[Mapping[str, Any]]) -> list[Machine]:
+    """The entries for the ports that are connected. One that is not may never have been."""
+    devices: dict[tuple[int, str, int], list[str]] = {}
+    for port in measured:
+        if port["up"]:
+            devices.setdefault((port["port"], port["link"], port["rate"]), []).append(port["device"])
+    return [
+        {"device": fold(names), **({"port": number} if number > 1 else {}), "link": link, "rate": rate}
+        for (number, link, rate), names in devices.items()
+    ]
 
 
 def _make_gres(measured: list[Mapping[str, Any]], machine: Machine) -> tuple[list[Machine], list[str]]:
@@ -441,4 +462,7 @@ def _name_lacks(one: Machine, other: Machine) -> list[str]:
     for card, count in theirs[3].items():
         if cards[card] < count:
             lacks.append(f"fewer GPUs ({cards[card]} {card}, not {count})")
+    ports, more = len(fabric_ports(one)), len(fabric_ports(other))
+    if ports < more:
+        lacks.append(f"fewer connected ports ({ports}, not {more})")
     return lacks

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..cluster.machine_types import gres_count, machine_of
+from ..cluster.machine_types import fabric_ports, gres_count, machine_of
 from ..gpu.devices import VENDORS
 from ..language.hostlist import expand
 from .registration import memory_percent
@@ -29,6 +29,12 @@ def _gpus(gres: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
+def _ports(machine: Mapping[str, Any]) -> dict[str, str]:
+    """The ports of a machine type, each with its link and its rate: `mlx5_0/1=InfiniBand:400`."""
+    ports = fabric_ports(machine)
+    return {"HEALTH_PORTS": " ".join(f"{port.name}={port.link}:{port.rate}" for port in ports)} if ports else {}
+
+
 def health_environment(
     nodes: Iterable[Mapping[str, Any]], hardware: Mapping[str, Mapping[str, Any]], slurm_conf: Mapping[str, Any]
 ) -> dict[str, dict[str, str]]:
@@ -41,6 +47,6 @@ def health_environment(
     for node in nodes:
         machine = machine_of(node, hardware)
         memory = int(int(machine["real_memory"]) * memory_percent(node, slurm_conf) / 100)
-        environment = {**_gpus(machine.get("gres") or []), "HEALTH_MEMORY": str(memory)}
+        environment = {**_gpus(machine.get("gres") or []), **_ports(machine), "HEALTH_MEMORY": str(memory)}
         result.update(dict.fromkeys(expand(node["hosts"]), environment))
     return result

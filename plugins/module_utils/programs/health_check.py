@@ -15,7 +15,8 @@ if all is well; otherwise the last line of its output is the error. All checks r
 process group, so that together they take no longer than the limit. A check that does not end in time is killed and left
 behind, since the kernel may not be able to end it (a hung mount, a driver). It is not started again before it has gone.
 
-Two checks are no files: `kernel` and `gpu_errors` read the journal and the driver in the same way, and what they find
+Three checks are no files: `kernel`, `gpu_errors` and `ports` read the journal, the driver and the adapters of the
+network in the same way, and what they find
 is in a record (health/seen_findings.py), which drains the node until a boot, a repair or a person ends it.
 
 Before a job, the record and the kernel's own messages are read. After a job, the driver is asked as well.
@@ -34,7 +35,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any, NamedTuple
 from xml.etree import ElementTree
@@ -42,10 +43,12 @@ from xml.etree import ElementTree
 from ..client.commands import CommandError, output
 from ..client.drains import APPENDED, HEALTH
 from ..client.scontrol import reason_of, records
+from ..hardware.network_ports import Port, parse_ports, ports_command
 from ..health import seen_findings
 from ..health.finding_table import NODE, SHARED, of_drain, of_reason
 from ..health.gpu_findings import LEFT, DriverReport, read_report
 from ..health.kernel_findings import find_in
+from ..health.port_findings import WantedPort, wanted_ports
 from ..health.seen_findings import FindingRecord, HealthEvidence, Seen
 from ..host import replacing
 from ..host.job_processes import strays
@@ -63,7 +66,7 @@ DIRECTORY = "/etc/gpucluster-slurm/health.d"
 SETTINGS = "/etc/gpucluster-slurm/health.json"
 GPU = "gpu"
 """The check that asks the driver for a list of the GPUs."""
-KERNEL, GPU_ERRORS = "kernel", "gpu_errors"
+KERNEL, GPU_ERRORS, PORTS = "kernel", "gpu_errors", "ports"
 """The checks that are no files."""
 KERNEL_SEEN = "/run/gpucluster-slurm/kernel-seen"
 """The time of the newest message that was seen, in seconds since boot, as dmesg has it. slurm-prolog has this path: it
@@ -214,11 +217,18 @@ def built_in(chosen: Collection[str], settings: Mapping[str, Any], cursor: str) 
         found[KERNEL] = journal_command(cursor)
     if GPU_ERRORS in chosen and gpus and shutil.which("nvidia-smi", path=PATH):
         found[GPU_ERRORS] = ["nvidia-smi", "-q", "-x"]
+    if PORTS in chosen and wanted_of(settings):
+        found[PORTS] = ports_command()
     return found
 
 
+def wanted_of(settings: Mapping[str, Any]) -> list[WantedPort]:
+    """The ports of the machine type."""
+    return wanted_ports(settings.get("environment", {}).get("HEALTH_PORTS", ""))
+
+
 def see(
-    record: FindingRecord, results: Mapping[str, Result], chosen: Collection[str], xids: Iterable[int]
+    record: FindingRecord, results: Mapping[str, Result], chosen: Collection[str], settings: Mapping[str, Any]
 ) -> tuple[FindingRecord, list[Seen]]:
     """The record after a run, and what drains the node. results: those of the checks that are no files."""
     journal, cursor = parse_journal(results[KERNEL].output) if KERNEL in results else ([], "")
@@ -227,19 +237,32 @@ def see(
         ring = read_ring()
     # The next run reads the whole journal if it does not have this place any more.
     lost = KERNEL in results and results[KERNEL].status != 0
+    wanted = wanted_of(settings)
     evidence = HealthEvidence(
         boot=read_boot_id(),
         now=time.time(),
         kernel=[*find_in(merged(ring, journal))],
         report=report_of(results.get(GPU_ERRORS)),
+        ports=ports_of(results.get(PORTS)) if wanted else [],
+        wanted=wanted,
         cursor="" if lost else cursor or record.cursor,
         uptime=time.monotonic(),
-        xids=seen_findings.names_of(xids),
+        xids=seen_findings.names_of(settings.get("xids", ())),
     )
     record = seen_findings.updated(record, evidence)
     if ring:
         replacing.replace(KERNEL_SEEN, f"{max(ring).microseconds / 1e6:.6f}".encode(), 0o644)
-    return record, [one for one in record.counting if (GPU_ERRORS if one.of_gpu else KERNEL) in chosen]
+    return record, [one for one in record.counting if check_of(one) in chosen]
+
+
+def check_of(one: Seen) -> str:
+    """The check that is chosen or not with a finding."""
+    return PORTS if one.name.startswith(seen_findings.OF_PORTS) else GPU_ERRORS if one.of_gpu else KERNEL
+
+
+def ports_of(result: Result | None) -> list[Port] | None:
+    """The ports of the node; None if they were not read, or reading them has not ended."""
+    return parse_ports(result.output) if result and result.status == 0 else None
 
 
 def report_of(result: Result | None) -> DriverReport | None:
@@ -352,7 +375,7 @@ def examine() -> int:
     limit = float(settings.get("limit", LIMIT))
     results, hung = run_checks({**commands, **own}, environment_of(settings), limit, before.get("hung", {}))
     mine = {name: result for name, result in results.items() if name in own}
-    record, seen = see(former, mine, chosen, settings.get("xids", ()))
+    record, seen = see(former, mine, chosen, settings)
     if KERNEL in own and results[KERNEL].status:
         # A journal that cannot be read is no fault of the node, as long as reading it ends.
         del results[KERNEL]
@@ -395,7 +418,7 @@ def before_job() -> int:
     """
     settings, former = read_record(SETTINGS), seen_findings.load()
     chosen = chosen_of(settings, checks_of(DIRECTORY))
-    record, seen = see(former, {}, chosen, settings.get("xids", ()))
+    record, seen = see(former, {}, chosen, settings)
     wrong = reasons({}, [one for one in seen if one.kind == NODE])
     if not wrong:
         return 0
@@ -430,7 +453,7 @@ def after_job() -> int:
     for pause in (0.0, FREED_SECONDS):
         time.sleep(pause)
         results, hung = run_checks(own, environment_of(settings), DRIVER_SECONDS, hung)
-        record, seen = see(record, results, chosen, settings.get("xids", ()))
+        record, seen = see(record, results, chosen, settings)
         # What was seen before is not asked for twice: a person's process may run for days.
         if not any(one.name in LEFT and not one.closed and one.runs == 1 for one in record.seen):
             break

@@ -95,6 +95,16 @@ class CpuNumbers(TypedDict):
     threads_per_core: Count10
 
 
+class PortFact(TypedDict):
+    """A port of a network adapter for RDMA of the fact `slurm_hardware`."""
+
+    device: Annotated[str, Pattern(r"[A-Za-z0-9_.-]+", 64)]
+    port: Annotated[int, Range(255)]
+    link: Annotated[str, Pattern("InfiniBand|Ethernet|")]
+    rate: Annotated[int, Range(10**5)]
+    up: bool
+
+
 class HardwareFact(CpuNumbers):
     """The fact `slurm_hardware` (module slurm_hardware_facts)."""
 
@@ -103,6 +113,7 @@ class HardwareFact(CpuNumbers):
     tmp_disk: Mib | None
     device_files: list[Path]
     gpus: Annotated[list[GpuFact], Most(256)]
+    ports: Annotated[list[PortFact], Most(256)]
 
 
 class NamedCluster(TypedDict):

@@ -146,9 +146,12 @@ GPU_SERIES = "\n".join(
         'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 95',
         'gpucluster_gpu_slowed{gpu="0",reason="hw_thermal_slowdown"} 1',
         "gpucluster_gpu_query_hanging 1",
+        'node_infiniband_link_downed_total{device="mlx5_0",port="1"} MEASURED',
     ]
 )
-"""What slurm-gpu-metrics would write on a node with a GPU in trouble, where each second is an hour of samples."""
+"""What slurm-gpu-metrics would write on a node with a GPU in trouble, where each second is an hour of samples, and what
+the exporter writes of a port that loses its link.
+"""
 
 GPU_LOOP = f"""
 cat >/run/stand-in-gpu <<'END'
@@ -172,6 +175,7 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
         Fault("GpuclusterGpuHot", {"instance": NODE}),
         Fault("GpuclusterGpuSlowed", {"instance": NODE, "reason": "hw_thermal_slowdown"}),
         Fault("GpuclusterGpuQueryFails", {"instance": NODE}),
+        Fault("GpuclusterPortErrors", {"instance": NODE, "device": "mlx5_0", "port": "1"}),
     ),
     "a drained node, old files, updates": (
         Fault("SlurmNodeDrained", {"node": NODE, "cause": "person"}, node_state("DRAIN"), RESUMED),

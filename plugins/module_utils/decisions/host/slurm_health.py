@@ -28,7 +28,7 @@ DIRECTORY = "/etc/gpucluster-slurm"
 CHECKS = f"{DIRECTORY}/health.d"
 SETTINGS = f"{DIRECTORY}/health.json"
 
-BUILT_IN = ("gpu_errors", "kernel")
+BUILT_IN = ("gpu_errors", "kernel", "ports")
 """Checks that the program does itself (programs/health_check.py)."""
 
 MARK = "# Managed by gpucluster.slurm (role slurm_health): changes here are overwritten."

@@ -47,6 +47,7 @@ def test_a_dump_is_asked_for_files_only(tmp_path: Path) -> None:
         "cpuless_memory": 0,
         "tmp_disk": None,
         "device_files": [],
+        "ports": [],
     }
     assert [gpu["type"] for gpu in facts["gpus"]] == ["h100"]
     assert result["differences"] == []

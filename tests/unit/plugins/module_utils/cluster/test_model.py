@@ -280,9 +280,10 @@ def test_hardware_file(cluster_file: str, expected: str) -> None:
 NODE_KEYS = "hosts, hardware, address and the parameters of a NodeName line"
 MACHINE_KEYS = (
     "sockets, cores_per_socket, threads_per_core, real_memory, boards, cpus, tmp_disk, gres, "
-    "gres_conf and the parameters of a NodeName line"
+    "gres_conf, fabric and the parameters of a NodeName line"
 )
 MACHINE = {"sockets": 1, "cores_per_socket": 1, "threads_per_core": 1, "real_memory": 1000}
+PORT = {"device": "mlx5_[0,2]", "link": "InfiniBand", "rate": 400}
 
 
 def nodes(*entries: Any) -> str:
@@ -537,6 +538,35 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "machine: unknown key": (
         hardware(a={**MACHINE, "Wieght": 4}),
         [f"hardware.a.Wieght: unknown key, did you mean 'Weight'? allowed: {MACHINE_KEYS}"],
+    ),
+    "fabric: unknown key": (
+        hardware(a={**MACHINE, "fabric": {"port": []}}),
+        [
+            "hardware.a.fabric.port: unknown key, did you mean 'ports'? allowed: ports",
+            "hardware.a.fabric.ports: missing",
+        ],
+    ),
+    "fabric: not a list": (
+        hardware(a={**MACHINE, "fabric": {"ports": PORT}}),
+        [f"hardware.a.fabric.ports: found {PORT}, allowed: a list"],
+    ),
+    "port: nothing": (
+        hardware(a={**MACHINE, "fabric": {"ports": [{"device": "mlx5_0"}]}}),
+        ["hardware.a.fabric.ports[0].link: missing", "hardware.a.fabric.ports[0].rate: missing"],
+    ),
+    "port: wrong values": (
+        hardware(a={**MACHINE, "fabric": {"ports": [{"device": "/dev/x", "port": 0, "link": "IB", "rate": "400G"}]}}),
+        [
+            "hardware.a.fabric.ports[0].device: found '/dev/x', allowed: adapters in /sys/class/infiniband such as "
+            "mlx5_[0-3]",
+            "hardware.a.fabric.ports[0].port: found 0, allowed: a whole number from 1",
+            "hardware.a.fabric.ports[0].link: found 'IB', allowed: InfiniBand, Ethernet",
+            "hardware.a.fabric.ports[0].rate: found '400G', allowed: a whole number from 1",
+        ],
+    ),
+    "port: twice": (
+        hardware(a={**MACHINE, "fabric": {"ports": [PORT, {**PORT, "device": "mlx5_[2-3]"}]}}),
+        ["hardware.a.fabric.ports[1].device: found mlx5_2/1, which is listed twice"],
     ),
     "machine: boards": (
         hardware(a={**MACHINE, "boards": 2}),

@@ -31,6 +31,13 @@ def gpu(minor: int | None, cores: str = "", model: str | None = H100, mig: tuple
     }
 
 
+def port(device: str, rate: int = 400, up: bool = True, number: int = 1) -> dict[str, Any]:
+    return {"device": device, "port": number, "link": "InfiniBand", "rate": rate, "up": up}
+
+
+PORTS = [port("mlx5_0"), port("mlx5_1"), port("mlx5_3", rate=100, number=2), port("mlx5_2", up=False)]
+
+
 def facts(memory: int = 2064000, cards: int = 8, **changed: Any) -> dict[str, Any]:
     """A server with two sockets and as many GPUs near to each."""
     return {
@@ -124,6 +131,37 @@ def test_types_without_a_host_are_left_out_and_named() -> None:
     result = found({}, {"hardware": {"t": machine, "t-2": machine}, "nodes": []})
     reason = "the file names no host for it, so it is left out"
     assert result == {"hardware": {}, "nodes": [], "notes": [f"hardware t-2: {reason}", f"hardware t: {reason}"]}
+
+
+def test_ports_that_are_connected_are_a_part_of_the_type() -> None:
+    """One that is not may never have been. Equal ports are one entry."""
+    machine, _odd = machine_type(facts(ports=PORTS))
+    assert machine is not None
+    assert machine["fabric"] == {
+        "ports": [
+            {"device": "mlx5_[0-1]", "link": "InfiniBand", "rate": 400},
+            {"device": "mlx5_3", "port": 2, "link": "InfiniBand", "rate": 100},
+        ]
+    }
+
+
+def test_a_type_that_is_older_than_the_ports_gets_them() -> None:
+    machine, _odd = machine_type(facts())
+    known = {"hardware": {"t": {**machine, "Weight": 2}}, "nodes": [{"hosts": "n[1-2]", "hardware": "t"}]}
+    result = found({"n1": facts(ports=PORTS), "n2": facts(ports=PORTS)}, known)
+    assert entries(result) == {"n[1-2]": "t"}
+    assert [*result["hardware"]["t"]] == [*known["hardware"]["t"], "fabric"]
+
+
+def test_a_host_that_has_lost_its_ports_is_said() -> None:
+    machine, _odd = machine_type(facts(ports=PORTS))
+    known = {"hardware": {"t": machine}, "nodes": [{"hosts": "n[1-3]", "hardware": "t"}]}
+    result = found({"n1": facts(ports=PORTS), "n2": facts(ports=PORTS), "n3": facts(ports=PORTS[2:])}, known)
+    assert entries(result) == {"n[1-2]": "t", "n3": "8xh100-224c-2008g"}
+    assert [text[:40] for text in result["notes"]] == [
+        "n3: the machine is no longer t, which ha",
+        "n3: fewer connected ports (1, not 3) tha",
+    ]
 
 
 def test_much_less_memory_is_another_type_and_said() -> None:

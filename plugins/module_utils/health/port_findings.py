@@ -1,0 +1,130 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Findings of the ports that a machine type has.
+
+What counts are the errors of the last hour: counters grow since the adapter was reset, and may be reset meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ..hardware.network_ports import LINK_DOWNED, LINK_INTEGRITY, OVERRUN, SYMBOL_ERROR, Port
+from .finding_table import OTHERS, NodeFinding
+
+WINDOW = 3600
+"""Seconds in which errors are counted."""
+SAMPLES = 64
+"""Most samples of a port: the checks may be started more often than slurmd does."""
+
+FLAPS = 3
+"""Losses of a link in the window that are a fault. A switch that starts again causes one."""
+ERRORS: Mapping[str, int] = {SYMBOL_ERROR: 120, LINK_INTEGRITY: 0, OVERRUN: 0}
+"""Errors in the window that are none (NVIDIA, NVSentinel, health-monitors/nic)."""
+
+OF_STATE = frozenset(("port-missing", "port-down", "port-slow"))
+"""Findings that are over when the port is as it should be. The others stay, since a quiet hour proves nothing."""
+
+
+class WantedPort(NamedTuple):
+    """A port of the machine type."""
+
+    name: str
+    link: str
+    """InfiniBand or Ethernet."""
+    rate: int
+    """Gb/s."""
+
+
+class PortSample(NamedTuple):
+    """The counters of a port at a time, in seconds since 1970."""
+
+    when: float
+    counters: Mapping[str, int]
+
+
+class PortFinding(NamedTuple):
+    """A finding of a port."""
+
+    finding: NodeFinding
+    port: str
+    said: str
+
+
+Samples = Mapping[str, Sequence[PortSample]]
+"""The samples of this boot by port, the oldest first."""
+
+
+def wanted_ports(text: str) -> list[WantedPort]:
+    """The ports in the settings of the checks: `mlx5_0/1=InfiniBand:400 mlx5_3/1=Ethernet:25`."""
+    words = (re.split("[=:]", word) for word in text.split())
+    return [WantedPort(name, link, int(rate)) for name, link, rate in words]
+
+
+def with_samples(samples: Samples, ports: Iterable[Port], now: float) -> dict[str, list[PortSample]]:
+    """The samples of the last hour and those of now."""
+    current = {port.name: PortSample(now, port.counters) for port in ports if port.is_up and port.counters}
+    kept = {name: [each for each in before if 0 <= now - each.when <= WINDOW] for name, before in samples.items()}
+    names = {**kept, **current}
+    return {
+        name: [*kept.get(name, ()), *([current[name]] if name in current else ())][-SAMPLES:]
+        for name in names
+        if kept.get(name) or name in current
+    }
+
+
+def port_findings(
+    wanted: Iterable[WantedPort], ports: Iterable[Port], samples: Samples, mended: Mapping[tuple[str, str], float]
+) -> Iterator[PortFinding]:
+    """The findings of the ports that the machine type has. Others were never connected.
+
+    Args:
+        wanted: the ports of the machine type.
+        ports: those of the node.
+        samples: with those of now.
+        mended: when a finding of a port was closed, by its name and the port. Errors before are over.
+    """
+    found = {port.name: port for port in ports}
+    for name, link, rate in wanted:
+        port = found.get(name)
+        if port is None:
+            yield PortFinding(OTHERS["port-missing"], name, f"{name} is not there")
+        elif not port.is_up:
+            yield PortFinding(OTHERS["port-down"], name, f"{name} is {port.state} ({port.physical})")
+        elif port.link != link:
+            yield PortFinding(OTHERS["port-slow"], name, f"{name} is {port.link}, not {link}")
+        elif port.rate < rate:
+            yield PortFinding(OTHERS["port-slow"], name, f"{name} has {port.rate} of {rate} Gb/s")
+        own = samples.get(name, ())
+        flaps = _added(_after(own, mended.get(("port-flaps", name), 0)), LINK_DOWNED)
+        if flaps >= FLAPS:
+            yield PortFinding(OTHERS["port-flaps"], name, f"{name} has lost its link {flaps} times in an hour")
+        if said := _errors(_after(own, mended.get(("port-errors", name), 0))):
+            yield PortFinding(OTHERS["port-errors"], name, f"{name} has in an hour {said}")
+
+
+def _after(samples: Sequence[PortSample], when: float) -> list[PortSample]:
+    return [each for each in samples if each.when >= when]
+
+
+def _added(samples: Sequence[PortSample], counter: str) -> int:
+    """What a counter has grown by. One that is smaller than before was reset, or has begun again at 0."""
+    return sum(max(0, _value(now, counter) - _value(before, counter)) for before, now in zip(samples, samples[1:]))
+
+
+def _errors(samples: Sequence[PortSample]) -> str:
+    """The errors that are a fault. Those of a link that is set up again are none."""
+    steady = [
+        (before, now)
+        for before, now in zip(samples, samples[1:])
+        if _value(before, LINK_DOWNED) == _value(now, LINK_DOWNED)
+    ]
+    added = {counter: sum(_added(pair, counter) for pair in steady) for counter in ERRORS}
+    return ", ".join(f"{count} {name}" for name, count in added.items() if count > ERRORS[name])
+
+
+def _value(sample: PortSample, counter: str) -> int:
+    return sample.counters.get(counter, 0)
