@@ -4,7 +4,8 @@
 """Broken nodes are drained with a reason, and taken back when they are well; nobody else's are.
 
 slurmd runs the checks by itself, every ten seconds in this scenario, which one test waits for; the others start them.
-The GPUs and network ports are stand-ins, and so are nvidia-smi and journalctl where a test puts them into /usr/local/bin.
+The GPUs and network ports are stand-ins, and so are nvidia-smi and journalctl where a test puts them into
+/usr/local/bin.
 """
 
 from __future__ import annotations
