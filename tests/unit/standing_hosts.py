@@ -68,6 +68,7 @@ def honest(name: str) -> dict[str, Any]:
         "container": "none",
         "memory_mib": 2000,
         "nvidia_gpus": 1,
+        "imex_channels": None,
         "slurm_version": "24.11.5-4",
         "slurm": {"installed": "", "candidate": "24.11.5-4", "state_protocol": 0},
         "packages": {},

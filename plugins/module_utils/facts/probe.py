@@ -205,6 +205,13 @@ class Questions:
     backup_hours: int = 0
 
 
+def _imex_channels(tree: Tree) -> bool | None:
+    """Whether NVIDIA's driver has IMEX channels (`_find_major` in Slurm's imex_device.c); None without the driver."""
+    if not tree.exists("/proc/driver/nvidia/version"):
+        return None
+    return any(line.endswith(" nvidia-caps-imex-channels") for line in _text(tree, "/proc/devices").split("\n"))
+
+
 def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
     """The facts about a host: the fact `slurm_host`."""
     packages = dpkg.installed(run(dpkg.QUERY))
@@ -226,6 +233,7 @@ def gather_facts(tree: Tree, run: Command, questions: Questions) -> HostFact:
         "container": container,
         "memory_mib": _memory(_text(tree, "/proc/meminfo")),
         "nvidia_gpus": len(NVIDIA.find(tree)),
+        "imex_channels": _imex_channels(tree),
         "slurm_version": slurm["installed"] or slurm["candidate"],
         "slurm": slurm,
         "packages": {name: packages[name].version for name in questions.packages if name in packages},

@@ -190,6 +190,8 @@ class HostFact(TypedDict):
     """The kind of a container, as systemd-detect-virt says it; `none` for a machine."""
     memory_mib: Mib
     nvidia_gpus: Gpus
+    imex_channels: bool | None
+    """Whether NVIDIA's driver has IMEX channels; null if the driver is not loaded."""
     slurm_version: Version
     """The release of Slurm that the host has, or else would get."""
     slurm: SlurmPackage

@@ -8,6 +8,7 @@ Rules that compare hosts are in comparison.py, those of its platform in platform
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..host import kernel, nfs_server, storage
@@ -30,6 +31,7 @@ def objections(host: RunHost) -> list[str]:
         *_autodetect(host),
         *_scripts(host),
         *_plugins(host),
+        *_imex(host),
         *_kernel(host),
         *storage.objections(host),
         *nfs_server.objections(host),
@@ -93,6 +95,26 @@ def _plugins(host: RunHost) -> Iterator[str]:
             f"apt cannot install {', '.join(missing)} with the installed Slurm of {distribution}, and slurmd would "
             "find no GPU with autodetect nvml; give the machine type file (/dev/nvidia[0-7]) instead of autodetect, or "
             "install SchedMD's packages (slurm_packages, the key packages of the cluster file)"
+        )
+
+
+def _imex(host: RunHost) -> Iterator[str]:
+    """What makes jobs in an NVLink domain run without an IMEX channel of their own. Slurm only warns of it."""
+    conf = host["slurm_conf"]
+    plugin = str(conf.get("SwitchType", "")).lower()
+    if plugin != "switch/nvidia_imex" or not host.option("nvidia_driver", "nvidia_driver_imex_nodes"):
+        return
+    options = str(host.option("nvidia_driver", "nvidia_driver_module_options").get("nvidia", ""))
+    if re.search(r"NVreg_CreateImexChannel0=0*[1-9]", options):
+        yield (
+            "nvidia_driver_module_options has NVreg_CreateImexChannel0, a channel that all jobs share, and SwitchType "
+            "switch/nvidia_imex gives each job one of its own; remove one of the two"
+        )
+    if host.facts["imex_channels"] is False and "imex_dev_major=" not in str(conf.get("SwitchParameters", "")).lower():
+        yield (
+            "NVIDIA's driver has no IMEX channels (/proc/devices has no nvidia-caps-imex-channels), so jobs would run "
+            "without one: SwitchType switch/nvidia_imex only warns in slurmd's log. Install a driver that has them, "
+            "and let NVreg_ImexChannelCount be more than 0"
         )
 
 

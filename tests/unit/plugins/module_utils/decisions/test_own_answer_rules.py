@@ -216,3 +216,27 @@ def test_an_old_slurm_finds_no_gpu_and_sends_no_script() -> None:
     first, second = requirements.objections(there)
     assert first == "Slurm 22.05 knows autodetect nvml, oneapi, rsmi, and the machine types have nvidia"
     assert second.startswith("Slurm 22.05 does not send prologs and epilogs")
+
+
+IMEX = {"nvidia_driver_imex_nodes": "n[1-2]", "slurm_conf": {"SwitchType": "switch/nvidia_imex"}}
+CHANNEL = {"nvidia_driver_module_options": {"nvidia": "NVreg_EnableStreamMemOPs=1 NVreg_CreateImexChannel0=1"}}
+
+
+@pytest.mark.parametrize(
+    ("variables", "channels", "beginnings"),
+    [
+        (IMEX, True, []),
+        (IMEX, None, []),  # this run installs the driver
+        (IMEX, False, ["NVIDIA's driver has no IMEX channels"]),
+        ({**IMEX, "slurm_conf": {"SwitchType": "switch/none"}}, False, []),
+        ({**IMEX, "slurm_conf": {**IMEX["slurm_conf"], "SwitchParameters": "imex_dev_major=511"}}, False, []),
+        ({**IMEX, "nvidia_driver_imex_nodes": ""}, False, []),  # a node outside of a domain
+        ({**IMEX, **CHANNEL}, True, ["nvidia_driver_module_options has NVreg_CreateImexChannel0"]),
+        ({**CHANNEL, "nvidia_driver_imex_nodes": "n[1-2]"}, True, []),
+    ],
+)
+def test_no_job_of_a_domain_runs_without_a_channel(
+    variables: dict[str, Any], channels: bool | None, beginnings: list[str]
+) -> None:
+    found = requirements.objections(host(**variables).say(imex_channels=channels))
+    assert [text[: len(beginning)] for text, beginning in zip(found, beginnings, strict=True)] == beginnings

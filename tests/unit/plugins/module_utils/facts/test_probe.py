@@ -496,3 +496,11 @@ def test_apt_downloads_its_lists_before_it_is_asked_again(tmp_path: Path) -> Non
     probe.gather_facts(host(tmp_path), commands, Questions(slurm_package="slurm-wlm-basic-plugins", update_lists=True))
     apt = [command for command in commands.asked if command.startswith("apt")]
     assert apt == ["apt-get --quiet=2 update", "apt-cache policy slurm-wlm-basic-plugins"]
+
+
+def test_imex_channels_are_those_of_a_loaded_driver(tmp_path: Path) -> None:
+    assert gather(host(tmp_path))["imex_channels"] is None
+    tree = host(tmp_path, proc__driver__nvidia__version="NVRM version: 570", proc__devices="195 nvidia\n")
+    assert gather(tree)["imex_channels"] is False
+    host(tmp_path, proc__devices="Character devices:\n195 nvidia\n508 nvidia-caps-imex-channels\n")
+    assert gather(tree)["imex_channels"] is True
