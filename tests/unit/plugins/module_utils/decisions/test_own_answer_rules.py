@@ -218,8 +218,8 @@ def test_an_old_slurm_finds_no_gpu_and_sends_no_script() -> None:
     assert second.startswith("Slurm 22.05 does not send prologs and epilogs")
 
 
-IMEX = {"nvidia_driver_imex_nodes": "n[1-2]", "slurm_conf": {"SwitchType": "switch/nvidia_imex"}}
-CHANNEL = {"nvidia_driver_module_options": {"nvidia": "NVreg_EnableStreamMemOPs=1 NVreg_CreateImexChannel0=1"}}
+IMEX: dict[str, Any] = {"nvidia_driver_imex_nodes": "n[1-2]", "slurm_conf": {"SwitchType": "switch/nvidia_imex"}}
+CHANNEL: dict[str, Any] = {"nvidia_driver_module_options": {"nvidia": "NVreg_EnableStreamMemOPs=1 NVreg_CreateImexChannel0=1"}}
 
 
 @pytest.mark.parametrize(
