@@ -55,6 +55,7 @@ SOURCES = "/etc/apt/sources.list.d/gpucluster-nvidia.sources"
 LISTS = "/etc/apt/sources.list.d"
 PREFERENCES = "/etc/apt/preferences.d/gpucluster-nvidia"
 MODPROBE = "/etc/modprobe.d/gpucluster-nvidia.conf"
+MODULES = "/etc/modules-load.d/gpucluster-nvlink.conf"
 UNIT = "gpucluster-nvidia.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 FABRIC = "nvidia-fabricmanager.service"
@@ -75,9 +76,10 @@ class Driver:
     def __init__(self, module: AnsibleModule) -> None:
         self.module, self.options, self.tree = module, module.params, Tree()
         self.present, self.switches = driver.devices(self.tree)
+        self.nvlink = driver.manages_nvlink(self.tree)
         self.start: bool = self.options["start"]
         if not self.start:
-            self.present, self.switches = [], False  # those of the machine that builds
+            self.present, self.switches, self.nvlink = [], 0, False  # those of the machine that builds
         self.container = self.start and self.status("systemd-detect-virt", "--container", "--quiet") == 0
         self.kernel = "" if self.container else self.find_kernel()
         self.loaded = "" if self.container or not self.start else driver.loaded_version(self.tree)
@@ -244,7 +246,13 @@ class Driver:
         # A module of DKMS is signed with a key of the host. Where DKMS has the driver already, it goes on.
         signed = bool(self.locked) and not self.installed(["nvidia-dkms-*"])
         target = driver.DriverTarget(
-            platform, self.result["generations"], self.switches, self.kernel, images, signed=signed
+            platform,
+            self.result["generations"],
+            self.switches,
+            self.kernel,
+            images,
+            signed=signed,
+            nvlink=self.nvlink,
         )
         return driver.choose(self.options["platforms"], target, {**self.options, "branch": branch})
 
@@ -397,6 +405,9 @@ class Driver:
         idle: list[str] = []
         if not self.container:
             files = [File(MODPROBE, driver.NO_NOUVEAU.encode()), File(UNIT_FILE, driver.UNIT.encode())]
+            if self.nvlink:
+                modules = "".join(f"{name}\n" for name in driver.NVLINK_MODULES)
+                files.append(File(MODULES, f"{driver.MANAGED}\n{modules}".encode()))
             idle = self.find_idle_units()
         self.files += files
         self.predict(idle)
@@ -405,7 +416,7 @@ class Driver:
 
     def find_idle_units(self) -> list[str]:
         """The units that do not start at boot; `units` gets all that the machine needs and can have."""
-        self.units = [UNIT, *([FABRIC] if self.switches else [])]
+        self.units = [UNIT, *([FABRIC] if self.switches or self.nvlink else [])]
         states = {unit: self.ask("systemctl", "is-enabled", unit).strip() for unit in self.units}
         if not self.result["branch"] and states.get(FABRIC) in ("", "not-found"):
             self.result["remarks"].append("the machine has NVSwitch but no fabric manager, so CUDA will not work")
@@ -461,6 +472,8 @@ class Driver:
             self.mark_changed()
         if not self.module.check_mode:
             self.do("nvidia-smi", "--list-gpus")
+            if FABRIC in stopped and self.nvlink:
+                self.do("modprobe", "--all", *driver.NVLINK_MODULES)
             if stopped:
                 self.do("systemctl", "start", *stopped)
 

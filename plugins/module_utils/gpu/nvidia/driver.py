@@ -92,6 +92,11 @@ _RELEASES |= {"hopper": (525, 9999), "ada": (525, 9999), "blackwell": (570, 9999
 
 OPEN, PROPRIETARY = "open", "proprietary"
 
+_MELLANOX = "0x15b3"
+
+NVLINK_MODULES = ("ib_umad", "mlx5_ib")
+"""What the fabric manager needs before it starts, where an adapter manages the NVSwitches."""
+
 
 def generation(device: str) -> str:
     """The generation of a GPU by its PCI device id: "2330" and "0x2330" are hopper. Raises DriverError for no id."""
@@ -124,6 +129,21 @@ def devices(tree: Tree) -> tuple[list[str], int]:
             elif (tree.text(f"{PCI}/{address}/class") or "").startswith("0x0680"):
                 switches += 1
     return found, switches
+
+
+def manages_nvlink(tree: Tree) -> bool:
+    """Whether an adapter of the machine manages its NVSwitches.
+
+    Those of the fifth generation of NVLink (HGX B200 and B300) are not on PCI. The vital product data of the adapter
+    says `SW_MNG` (NVIDIA, "Fabric manager for NVIDIA NVSwitch systems").
+    """
+    adapters = [
+        address
+        for address in tree.names(PCI)
+        if tree.text(f"{PCI}/{address}/vendor") == _MELLANOX
+        and (tree.text(f"{PCI}/{address}/class") or "").startswith("0x0207")  # InfiniBand: others answer slowly
+    ]
+    return any("SW_MNG" in (tree.text(f"{PCI}/{address}/vpd") or "") for address in adapters)
 
 
 # -- choice ----------------------------------------------------------------------------------------------------------
@@ -177,17 +197,27 @@ class DriverTarget:
     generations: Sequence[str]
     """Those of its GPUs, one or more."""
     switches: int = 0
-    """Its NVSwitches, which need the fabric manager."""
+    """Its NVSwitches on PCI, which need the fabric manager."""
     kernel: str = ""
     """The release of the kernel that runs; empty where no module is to be built for it."""
     images: Collection[str] = ()
     """Its installed packages linux-image-*."""
     signed: bool = False
     """Whether it takes modules that the distribution has signed, if there are such modules."""
+    nvlink: bool = False
+    """Whether an adapter manages its NVSwitches. They need the fabric manager and a subnet manager."""
+
+    @property
+    def has_fabric(self) -> bool:
+        """Whether it needs the fabric manager."""
+        return bool(self.switches) or self.nvlink
 
     def fill(self, packages: Sequence[str], branch: str) -> list[str]:
         """Names of packages with branch, kernel and flavours in their place."""
         return _fill(packages, flavours(self.kernel, self.images), branch=branch, kernel=self.kernel)
+
+
+_OF_FABRIC = {"fabric": "fabric manager", "subnet": "subnet manager of NVLink (nvlsm)"}
 
 
 def choose(platforms: Mapping[str, Any], target: DriverTarget, options: Mapping[str, Any]) -> Choice:
@@ -208,16 +238,19 @@ def choose(platforms: Mapping[str, Any], target: DriverTarget, options: Mapping[
     kind = _kind(
         options["modules"], target.generations, packages, f"driver branch {branch}, which {platform} has from {source},"
     )
-    if target.switches and "fabric" not in packages:
+    fabric = (["fabric"] if target.has_fabric else []) + (["subnet"] if target.nvlink else [])
+    if not {*fabric} <= {*packages}:
+        lacking = " and ".join(_OF_FABRIC[name] for name in fabric if name not in packages)
         raise DriverError(
-            f"{platform} has no fabric manager from {source}, and the machine needs it for its NVSwitches; it is in "
+            f"{platform} has no {lacking} from {source}, and the machine needs it for its NVSwitches; it is in "
             "NVIDIA's repository (nvidia_driver_source: nvidia)"
         )
     modules = _find_modules(packages, table["common"]["headers"], kind, target)
-    driver = packages["libraries"] + modules.driver + (packages["fabric"] if target.switches else [])
+    driver = packages["libraries"] + modules.driver + (packages["fabric"] if target.has_fabric else [])
     if options["display"] and target.kernel:
         driver += packages["display"][kind]
     tools = table["common"]["tools"] + modules.tools + (table["common"]["cuda"] if options["cuda"] else [])
+    tools += packages["subnet"] if target.nvlink else []
     return Choice(
         branch,
         kind if target.kernel else "",

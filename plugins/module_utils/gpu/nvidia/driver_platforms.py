@@ -53,6 +53,8 @@ class DriverBranch:
     open: list[str] | None = None
     fabric: list[str] | None = None
     """Packages for machines with NVSwitch."""
+    subnet: list[str] | None = None
+    """Further packages for machines whose NVSwitches an adapter manages; they have versions of their own."""
     signed: Mapping[str, SignedModules] | None = None
     """By kind of the modules."""
 
@@ -146,6 +148,7 @@ def nvidia_for_debian(release: str) -> DriverSource:
                 libraries=["nvidia-driver-cuda"],
                 display={"open": ["nvidia-driver"], "proprietary": ["nvidia-driver"]},
                 fabric=["nvidia-fabricmanager-{branch}"],
+                subnet=["nvlsm"],
             )
         },
     )
@@ -163,6 +166,7 @@ def nvidia_for_ubuntu(release: str) -> DriverSource:
                 libraries=["libnvidia-compute-{branch}", "nvidia-utils-{branch}", "nvidia-compute-utils-{branch}"],
                 display={"open": ["nvidia-driver-{branch}-open"], "proprietary": ["nvidia-driver-{branch}"]},
                 fabric=["nvidia-fabricmanager-{branch}"],
+                subnet=["nvlsm"],
             )
         },
     )

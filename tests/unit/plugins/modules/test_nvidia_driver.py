@@ -81,7 +81,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    places = ("SOURCES", "PREFERENCES", "MODPROBE", "UNIT_FILE", "SECURE_BOOT")
+    places = ("SOURCES", "PREFERENCES", "MODPROBE", "MODULES", "UNIT_FILE", "SECURE_BOOT")
     for name in places:
         monkeypatch.setattr(nvidia_driver, name, str(tmp_path) + getattr(nvidia_driver, name))
     tree = Tree(str(tmp_path))
@@ -195,6 +195,34 @@ def test_the_fabric_manager_is_started_with_the_driver(whole: Machine, monkeypat
     assert whole.told.index("nvidia-smi --list-gpus") < whole.told.index(f"systemctl start {nvidia_driver.FABRIC}")
     del whole.answers["systemctl is-active nvidia-fabricmanager.service"]
     assert whole.run(check=True)["pending"] is False
+
+
+def test_an_adapter_that_manages_nvswitches_has_its_modules_before_the_fabric_manager(
+    whole: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HGX B200 and B300 have no NVSwitch on PCI. The data of the adapter are made by hand from NVIDIA's guide."""
+    for name, text in {"vendor": "0x15b3", "class": "0x020700", "vpd": "\x82 ConnectX-7 \x90 SW_MNG \x00"}.items():
+        whole.write(f"sys/bus/pci/devices/0000:0b:00.0/{name}", text)
+    targets = []
+
+    def choose(_platforms: Any, target: driver.DriverTarget, _options: Any) -> driver.Choice:
+        targets.append(target)
+        return driver.Choice("550", "open", [], PACKAGES, TOOLS, [])
+
+    monkeypatch.setattr(driver, "choose", choose)
+    whole.answers["systemctl is-active nvidia-fabricmanager.service"] = (3, "inactive\n", "")
+    assert whole.run(check=True)["pending"] is True
+    assert whole.run()["changed"] is True
+    assert targets[-1].nvlink
+    assert targets[-1].has_fabric
+    assert Path(nvidia_driver.MODULES).read_text().split("\n")[1:] == ["ib_umad", "mlx5_ib", ""]
+    start = whole.told.index(f"systemctl start {nvidia_driver.FABRIC}")
+    assert whole.told[start - 1] == "modprobe --all ib_umad mlx5_ib"
+    del whole.answers["systemctl is-active nvidia-fabricmanager.service"]
+    assert whole.run(check=True)["pending"] is False
+    whole.write("sys/bus/pci/devices/0000:0b:00.0/vpd", "\x82 ConnectX-7 \x90")
+    assert whole.run(check=True)["pending"] is False
+    assert not targets[-1].has_fabric
 
 
 def test_an_older_branch_that_debian_would_not_use_is_refused_with_what_to_remove(whole: Machine) -> None:

@@ -219,7 +219,9 @@ def test_an_old_slurm_finds_no_gpu_and_sends_no_script() -> None:
 
 
 IMEX: dict[str, Any] = {"nvidia_driver_imex_nodes": "n[1-2]", "slurm_conf": {"SwitchType": "switch/nvidia_imex"}}
-CHANNEL: dict[str, Any] = {"nvidia_driver_module_options": {"nvidia": "NVreg_EnableStreamMemOPs=1 NVreg_CreateImexChannel0=1"}}
+CHANNEL: dict[str, Any] = {
+    "nvidia_driver_module_options": {"nvidia": "NVreg_EnableStreamMemOPs=1 NVreg_CreateImexChannel0=1"}
+}
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,15 @@ OPTIONS = {"source": "distribution", "branch": "", "modules": "auto", "display":
 KERNEL = "6.12.117+deb13-amd64"
 
 
-def choose(platform: str, *generations: str, switches: int = 0, kernel: str = KERNEL, **options: Any) -> nvidia.Choice:
-    target = DriverTarget(platform, generations, switches, kernel)
+def choose(
+    platform: str,
+    *generations: str,
+    switches: int = 0,
+    nvlink: bool = False,
+    kernel: str = KERNEL,
+    **options: Any,
+) -> nvidia.Choice:
+    target = DriverTarget(platform, generations, switches, kernel, nvlink=nvlink)
     return nvidia.choose(PLATFORMS, target, {**OPTIONS, **options})
 
 
@@ -215,6 +222,20 @@ def test_a_container_gets_no_kernel_modules() -> None:
     choice = choose("debian 13", "hopper", kernel="")
     assert (choice.modules, choice.tools) == ("", ["nvidia-persistenced"])
     assert not [name for name in choice.driver if "kernel" in name]
+
+
+def test_a_machine_whose_nvswitches_an_adapter_manages_gets_the_subnet_manager_too() -> None:
+    """B200 and B300. The subnet manager has versions of its own, the fabric manager that of the driver."""
+    choice = choose("debian 13", "blackwell", nvlink=True, source="nvidia")
+    assert "nvidia-fabricmanager-580" in choice.driver
+    assert "nvlsm" in choice.tools
+    with pytest.raises(
+        DriverError, match=r"no fabric manager and subnet manager of NVLink \(nvlsm\) from distribution"
+    ):
+        choose("debian 13", "hopper", nvlink=True)
+    with pytest.raises(DriverError, match="no subnet manager of NVLink"):
+        choose("ubuntu 24.04", "blackwell", nvlink=True, branch="580")
+    assert "nvlsm" not in choose("debian 13", "hopper", switches=4, source="nvidia").tools
 
 
 def test_a_machine_with_nvswitch_gets_the_fabric_manager_of_the_branch() -> None:
