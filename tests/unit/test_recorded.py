@@ -226,6 +226,43 @@ def test_a_recorded_answer_with_an_error_is_noticed(before: str, after: str, fou
     assert [(one.finding.name, one.gpu.serial) for one in report.findings] == [(found, "1234567890123")]
 
 
+FABRIC = {"state": "Completed", "status": "Success", "cliqueId": "7", "clusterUuid": "9c6f5af3-53bf-49b5-a436-b66766c4"}
+"""A GPU in a fabric, as in a report of a GB200 (github.com/leptonai/gpud/pull/1106)."""
+
+
+def with_fabric(**values: str) -> str:
+    """The recorded answer, whose GPU has these values of a fabric."""
+    answer = recordings.nvidia_smi(REPORT)[1]
+    for name, value in values.items():
+        answer = answer.replace(f"<{name}>N/A<", f"<{name}>{value}<", 1)
+    return answer
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        FABRIC,
+        {**FABRIC, "summary": "Healthy", "bandwidth": "Full", "route_unhealthy": "False"},
+        {**FABRIC, "route_recovery_in_progress": "True"},
+        {**FABRIC, "incorrect_configuration": "None"},
+        {"state": "Not Supported", "status": "Success"},
+        # github.com/leptonai/gpud/pull/1206: a GH200 without an NVSwitch.
+        {"state": "Completed", "status": "NV_WARN_NOTHING_TO_DO"},
+    ],
+)
+def test_a_gpu_in_a_healthy_fabric_or_in_none_has_no_finding(values: dict[str, str]) -> None:
+    assert not gpu_findings.read_report(with_fabric(**values)).findings
+
+
+def test_a_gpu_in_another_fabric_than_the_others_is_noticed() -> None:
+    log, end = with_fabric(**FABRIC).rpartition("</nvidia_smi_log>")[:2]
+    gpu = log[log.index("<gpu ") :]
+    other = gpu.replace("<cliqueId>7<", "<cliqueId>8<").replace("1234567890123", "2")
+    assert not gpu_findings.read_report(log + gpu + gpu + end).findings
+    (found,) = gpu_findings.read_report(log + gpu.replace("1234567890123", "1") + other + end).findings
+    assert (found.finding.name, found.gpu.serial) == ("gpu-fabric-split", "2")
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

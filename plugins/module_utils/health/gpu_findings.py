@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -18,10 +19,24 @@ SLOWED = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_t
 
 LEFT = frozenset(("gpu-process-left", "gpu-memory-left"))
 """Findings of what a job may leave behind."""
-LASTING = LEFT | {"gpu-pcie", "gpu-fabric", "gpu-slowed", "gpu-hot"}
+LASTING = LEFT | {
+    "gpu-pcie",
+    "gpu-fabric",
+    "gpu-fabric-unhealthy",
+    "gpu-fabric-degraded",
+    "gpu-fabric-split",
+    "gpu-slowed",
+    "gpu-hot",
+}
 """Findings that count only if two runs in a row have them: a link trains, the fabric begins after a boot, a process
 that ends frees its memory.
 """
+
+NO_FABRIC = "NV_WARN_NOTHING_TO_DO"
+"""Status of a GPU with NVLink that has no NVSwitch, such as a single GH200."""
+
+FABRIC_FAULTS = ("route_unhealthy", "access_timeout_recovery")
+"""Faults in the health of a fabric. A recovery of routes that goes on is none yet."""
 
 MEMORY_LEFT = 1024
 """MiB of a GPU's memory that may be in use without a process. The driver needs some."""
@@ -64,6 +79,7 @@ def read_report(xml: str, strays: Strays = lambda _found: ()) -> DriverReport:
         for gpu in elements
         for finding, said in (*gpu_findings(gpu), *left_findings(gpu, strays))
     ]
+    findings += split_findings(elements)
     return DriverReport([identity(gpu) for gpu in elements], findings, frozenset(well))
 
 
@@ -99,6 +115,7 @@ def gpu_findings(gpu: ElementTree.Element) -> Iterator[tuple[NodeFinding, str]]:
     for name, said in (
         ("gpu-pcie", pcie_fault(gpu)),
         ("gpu-fabric", fabric_fault(gpu) or ""),
+        *fabric_health(gpu),
         ("gpu-slowed", ", ".join(name for name in SLOWED if is_active(gpu, name))),
         ("gpu-hot", heat(gpu)),
     ):
@@ -154,9 +171,38 @@ def ecc_errors(gpu: ElementTree.Element, memory: str) -> str:
 def fabric_fault(gpu: ElementTree.Element) -> str | None:
     """What is wrong with the fabric of a GPU, which the fabric manager sets up; None for a GPU without a fabric."""
     state, status = value_of(gpu, "fabric/state"), value_of(gpu, "fabric/status")
-    if not state:
+    if not state or state == "Not Supported" or status == NO_FABRIC:
         return None
     return "" if state == "Completed" and status in ("Success", "") else f"fabric {state} {status}".rstrip()
+
+
+def fabric_health(gpu: ElementTree.Element) -> Iterator[tuple[str, str]]:
+    """What the driver says of the health of a GPU's fabric, by the name of the finding.
+
+    Drivers before 560 do not say it, and most after that only where several hosts share the fabric.
+    """
+    faults = [name for name in FABRIC_FAULTS if value_of(gpu, f"fabric/health/{name}") == "True"]
+    summary, bandwidth = value_of(gpu, "fabric/health/summary"), value_of(gpu, "fabric/health/bandwidth")
+    wrong = value_of(gpu, "fabric/health/incorrect_configuration")
+    if wrong not in ("", "None", "False", "Not Supported"):
+        faults.append(f"incorrect_configuration {wrong}")
+    if summary == "Unhealthy" or faults:
+        yield "gpu-fabric-unhealthy", ", ".join(["fabric Unhealthy", *faults])
+    elif bandwidth == "Degraded" or summary == "Limited Capacity":
+        yield "gpu-fabric-degraded", f"fabric bandwidth {bandwidth or summary}"
+
+
+def split_findings(gpus: Sequence[ElementTree.Element]) -> Iterator[GpuFinding]:
+    """The GPUs of a node that are in another fabric than most of them, by cluster and clique."""
+    fabrics = {
+        identity(gpu): f"{value_of(gpu, 'fabric/clusterUuid')} clique {value_of(gpu, 'fabric/cliqueId')}"
+        for gpu in gpus
+        if fabric_fault(gpu) == ""
+    }
+    for most, _count in Counter(fabrics.values()).most_common(1):
+        for gpu, own in fabrics.items():
+            if own != most:
+                yield GpuFinding(OTHERS["gpu-fabric-split"], gpu, f"in fabric {own}, others in {most}")
 
 
 def pcie_fault(gpu: ElementTree.Element) -> str:

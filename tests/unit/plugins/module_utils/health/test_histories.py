@@ -285,8 +285,13 @@ def test_each_finding_of_the_table_has_a_history_or_a_check() -> None:
         ("own", "still hangs"),
     )
     of_checks = {of_check(*error).name for error in errors}
-    # test_recorded.py has the first one, and test_health.py the second, which needs processes.
-    elsewhere = {"gpu-repair-pending", "gpu-process-left", *(name for name in OTHERS if name.startswith("port-"))}
+    # test_recorded.py has the first two, and test_health.py the third, which needs processes.
+    elsewhere = {
+        "gpu-repair-pending",
+        "gpu-fabric-split",
+        "gpu-process-left",
+        *(name for name in OTHERS if name.startswith("port-")),
+    }
     assert {*OTHERS} == (of_histories | of_checks | elsewhere) & {*OTHERS}
     assert {f"xid-{number}" for number in draining_xids()} - of_histories == set()
 
