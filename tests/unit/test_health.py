@@ -309,6 +309,25 @@ def test_a_disk_that_says_that_it_fails(health: ModuleType, tmp_path: Path) -> N
     assert of_role(health, tmp_path, "smart", "smartctl", words, HEALTH_DISKS=f"{disks} /sys/block/nvme1n1") == found
 
 
+@pytest.mark.parametrize(
+    ("enabled", "answer", "error"),
+    [
+        pytest.param(0, "READY", "", id="well"),
+        pytest.param(0, "WAITING_FOR_PEERS", "nvidia-imex is not ready: WAITING_FOR_PEERS", id="waits"),
+        pytest.param(0, "", "nvidia-imex is not ready: ", id="no-answer"),
+        # github.com/NVIDIA/NVSentinel/issues/1471: a node with NVSwitches of its own, and no domain.
+        pytest.param(1, "UNAVAILABLE", "", id="no-domain"),
+    ],
+)
+def test_a_domain_without_its_daemon(health: ModuleType, tmp_path: Path, enabled: int, answer: str, error: str) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/systemctl").write_text(f"#!/bin/sh\nexit {enabled}\n")
+    (tmp_path / "bin/systemctl").chmod(0o755)
+    words = f"#!/bin/sh\ntest \"$*\" = -q && echo '{answer}'\n"
+    found = {"imex": error.strip()} if error else {}
+    assert of_role(health, tmp_path, "imex", "nvidia-imex-ctl", words) == found
+
+
 def test_mounts_of_the_key_storage_are_those_that_a_boot_starts(health: ModuleType, tmp_path: Path) -> None:
     """A run that removes a mount disables its unit first, so that the node is not drained for it."""
     checks, units = tmp_path / "checks", tmp_path / "units"

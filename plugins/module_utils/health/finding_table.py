@@ -509,6 +509,7 @@ _OTHERS = (
         "ours",
     ),
     NodeFinding("check-clock", NODE, AFTER, PERSON, "The clock is a second off its time servers'.", "chronyc(1)"),
+    NodeFinding("check-imex", NODE, AFTER, PERSON, "The IMEX daemon of an NVLink domain is not ready.", "NVIDIA, IMEX"),
     NodeFinding("check-munge", NODE, AFTER, PERSON, "A credential of the host does not decode.", "munge(1)"),
     NodeFinding("check-hangs", NODE, AFTER, REBOOT, "A check has not ended in its time.", "ours"),
     NodeFinding("check-of-site", NODE, AFTER, PERSON, "A check of the site has failed.", "slurm_health_own_checks"),

@@ -279,6 +279,7 @@ def test_each_finding_of_the_table_has_a_history_or_a_check() -> None:
         ("disk", "/tmp has 3 MiB free, less than 512"),
         ("filesystems", "no answer in 20 s: /home"),
         ("munge", "exit status 1"),
+        ("imex", "nvidia-imex is not ready: WAITING_FOR_PEERS"),
         ("clock", "3.1 s off the time servers"),
         ("smart", "/dev/sda says that it fails (smartctl --all)"),
         ("own", "no scratch"),
