@@ -232,7 +232,7 @@ FABRIC = {"state": "Completed", "status": "Success", "cliqueId": "7", "clusterUu
 
 def with_fabric(**values: str) -> str:
     """The recorded answer, whose GPU has these values of a fabric."""
-    answer = recordings.nvidia_smi(REPORT)[1]
+    answer: str = recordings.nvidia_smi(REPORT)[1]
     for name, value in values.items():
         answer = answer.replace(f"<{name}>N/A<", f"<{name}>{value}<", 1)
     return answer

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.measurements import Asked, read_lines
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import DIAGNOSES, MISSED
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.known import program_files
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.network_ports import Port, read_ports
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.gpu_findings import fabric_fault
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import kernel_messages, program_library
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs.accept import (
@@ -385,11 +388,40 @@ PERFTEST = """\
 
 def test_rdma(tmp_path: Path) -> None:
     assert node_speed.read_perftest(PERFTEST) == 392.87
-    for name, state in {"mlx5_0": "4: ACTIVE\n", "mlx5_1": "1: DOWN\n"}.items():
-        (tmp_path / name / "ports/1").mkdir(parents=True)
-        (tmp_path / name / "ports/1/state").write_text(state)
-    assert node_speed.rdma_devices(tmp_path) == ["mlx5_0"]
-    assert node_speed.rdma_devices(tmp_path / "none") == []
+    states = {
+        "mlx5_0": ("4: ACTIVE", "5: LinkUp", "400 Gb/sec (4X NDR)"),
+        "mlx5_1": ("1: DOWN", "2: Polling", "400 Gb/sec (4X NDR)"),
+        "mlx5_2": ("4: ACTIVE", "5: LinkUp", "400 Gb/sec (4X NDR)"),
+        "mlx5_3": ("4: ACTIVE", "5: LinkUp", "25 Gb/sec (1X EDR)"),  # for management
+    }
+    for name, texts in states.items():
+        port = tmp_path / "sys/class/infiniband" / name / "ports/1"
+        port.mkdir(parents=True)
+        for file, text in zip(("state", "phys_state", "rate"), texts):
+            (port / file).write_text(f"{text}\n")
+    assert [port.name for port in node_speed.rails(read_ports(Tree(str(tmp_path))))] == ["mlx5_0/1", "mlx5_2/1"]
+    assert node_speed.rails([]) == []
+
+
+def test_the_slowest_rail_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rail of the node is measured with the same rail of the other. srun and ib_write_bw are stand-ins."""
+    ports = [Port(f"mlx5_{number}", 1, "InfiniBand", "ACTIVE", "LinkUp", 400, {}) for number in range(3)]
+    speeds = {"mlx5_0": 392.0, "mlx5_1": 97.5, "mlx5_2": 391.0}
+    asked = []
+
+    def answer(command: list[str], _seconds: float) -> str:
+        asked.append(command[command.index("-d") + 1])
+        return PERFTEST.replace("392.87", str(speeds[asked[-1]]))
+
+    monkeypatch.setattr(node_speed, "read_ports", lambda _tree: ports)
+    monkeypatch.setattr(node_speed, "there", lambda _program: True)
+    monkeypatch.setattr(node_speed, "background", lambda _command: nullcontext())
+    monkeypatch.setattr(node_speed, "until_it_answers", lambda ask, _server: ask())
+    monkeypatch.setattr(node_speed, "run", answer)
+    node_speed.measure_rdma(accept_results.Results(["n1", "n2"], frozenset(["network_rdma"])))
+    (line,) = capsys.readouterr().out.splitlines()
+    result = json.loads(line)
+    assert (result["value"], result["text"], asked) == (97.5, "mlx5_1/1", [*speeds])
 
 
 def test_a_value_that_is_no_number_is_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -529,12 +529,14 @@ def _pair_findings(
 ) -> list[AcceptanceFinding]:
     found = []
     for name, partners in result.nodes.items():
-        value = kind.worst(each.value for each in slow if name in each.nodes)
-        before = f"with each of {fold(partners)}, which are fast with others, down to "
+        own = [each for each in slow if name in each.nodes]
+        value = kind.worst(each.value for each in own)
+        before = f"with each of {fold(partners)}, which are fast with others, {_over(own)}down to "
         found.append(_finding(kind, "node", (name,), None, value, normal, before))
     for pair in result.paths:
-        value = kind.worst(each.value for each in slow if {*each.nodes} == {*pair})
-        before = "both nodes are fast with others, so the path between them is slow: "
+        own = [each for each in slow if {*each.nodes} == {*pair}]
+        value = kind.worst(each.value for each in own)
+        before = f"both nodes are fast with others, so the path between them is slow: {_over(own)}"
         found.append(_finding(kind, "path", pair, None, value, normal, before))
     for group in result.groups:
         one, other = {*group.nodes}, {*group.others}
@@ -542,6 +544,12 @@ def _pair_findings(
         value = kind.worst(between)
         found.append(_finding(kind, "group", group.nodes, None, value, normal, _group_text(group)))
     return found
+
+
+def _over(slow: Sequence[MeasuredValue]) -> str:
+    """The port that is the slowest one in all of these values, for a text; empty if they have none in common."""
+    (*ports,) = {value.text for value in slow}
+    return f"slowest over {ports[0]}, " if len(ports) == 1 and ports[0] else ""
 
 
 def _group_text(group: SlowGroup) -> str:

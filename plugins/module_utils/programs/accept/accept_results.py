@@ -65,12 +65,12 @@ class Results:
         """The other node of a pair. Slurm runs the script on the one that it knows first."""
         return next(name for name in self.nodes if name != os.environ.get("SLURMD_NODENAME", self.nodes[0]))
 
-    def add(self, test: str, value: float, gpu: int | None = None, size: int | None = None) -> None:
-        """Print a value, if its test is wanted."""
+    def add(self, test: str, value: float, gpu: int | None = None, size: int | None = None, text: str = "") -> None:
+        """Print a value, if its test is wanted. text: the part of the node that it is of, if it is not a GPU."""
         if not math.isfinite(value) or value <= 0:
             self.miss(test, f"the value is {value}")
         elif test in self.tests:
-            self._print(test, float(f"{value:.6g}"), TESTS[test].unit, "", gpu, size)
+            self._print(test, float(f"{value:.6g}"), TESTS[test].unit, text, gpu, size)
 
     def check(self, test: str, fault: str, gpu: int | None = None) -> None:
         """Print the result of a check, if it is wanted: the fault, or nothing."""

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from ...hardware.network_ports import Port, read_ports
+from ...hardware.sysfs import Tree
 from ...host import replacing
 from .accept_results import GIB, MIB, MeasureError, Results, background, run, run_any, there
 
@@ -216,27 +218,29 @@ def read_iperf3(text: str) -> float:
 
 
 def measure_rdma(results: Results) -> None:
-    """ib_write_bw over each port that is up, one after the other: the slowest counts. Without RDMA nothing is said."""
-    devices = rdma_devices(Path("/sys/class/infiniband"))
-    if not devices or not results.wanted("network_rdma"):
+    """ib_write_bw over each rail, one after the other. The slowest counts and is named. Without RDMA nothing is said."""
+    ports = rails(read_ports(Tree()))
+    if not ports or not results.wanted("network_rdma"):
         return
     with results.named("network_rdma"):
         if not there("ib_write_bw"):
             raise MeasureError("ib_write_bw (package perftest) is not installed")
-        other, values = results.other, []
-        for number, device in enumerate(devices):
-            port = 18000 + (int(os.environ.get("SLURM_JOB_ID", "0")) + number) % 1000
-            options = ["-d", device, "-p", str(port), "-s", "8388608", "-n", "2000", "--report_gbits", "-F"]
+        other, values = results.other, {}
+        for number, port in enumerate(ports):
+            listens = 18000 + (int(os.environ.get("SLURM_JOB_ID", "0")) + number) % 1000
+            options = ["-d", port.device, "-i", str(port.number), "-p", str(listens)]
+            options += ["-s", "8388608", "-n", "2000", "--report_gbits", "-F"]
             with background(on_node(other, "ib_write_bw", *options)) as server:
                 client = ["ib_write_bw", *options, other]
-                values.append(until_it_answers(partial(ask_perftest, client), server))
-        results.add("network_rdma", min(values), size=8388608)
+                values[port.name] = until_it_answers(partial(ask_perftest, client), server)
+        slowest = min(values, key=values.__getitem__)
+        results.add("network_rdma", values[slowest], size=8388608, text=slowest if len(values) > 1 else "")
 
 
-def rdma_devices(folder: Path) -> list[str]:
-    """The devices with a port that is up."""
-    states = sorted(folder.glob("*/ports/1/state"))
-    return [path.parts[-4] for path in states if "ACTIVE" in path.read_text(encoding="ascii")]
+def rails(ports: Sequence[Port]) -> list[Port]:
+    """The ports that are up and have the highest rate. Slower ones are for storage and management."""
+    up = [port for port in ports if port.is_up]
+    return [port for port in up if port.rate == max(each.rate for each in up)]
 
 
 def ask_perftest(command: Sequence[str]) -> float:

@@ -209,6 +209,28 @@ def test_a_slow_node_with_another_driver_is_found_by_pairs() -> None:
     assert judge(pairs).named == ["n5"]
 
 
+@pytest.mark.parametrize(
+    ("ports", "said"),
+    [
+        (["mlx5_3/1"] * 5, "which are fast with others, slowest over mlx5_3/1, down to 97.5 Gb/s"),
+        (["mlx5_3/1"] * 4 + ["mlx5_0/1"], "which are fast with others, down to 97.5 Gb/s"),
+        ([""] * 5, "which are fast with others, down to 97.5 Gb/s"),
+    ],
+)
+def test_a_node_with_a_slow_port_is_named_with_it(ports: list[str], said: str) -> None:
+    """If it is the same port with all partners. Among fast pairs some port is the slowest, too."""
+    names, left = [f"n{number}" for number in range(6)], [*ports]
+    pairs = [
+        value("network_rdma", 97.5, *pair, job=job, text=left.pop())
+        if "n5" in pair
+        else value("network_rdma", 390.0, *pair, job=job, text=f"mlx5_{job}/1")
+        for job, planned in enumerate(schedule(names, 5, 1), 1)
+        for pair in planned
+    ]
+    (found,) = judge(pairs).findings
+    assert (found.nodes, said in found.text) == (("n5",), True)
+
+
 def test_a_published_figure_holds_for_each_driver() -> None:
     machines = {"h100": PublishedMachine("h100", 8)}
     slow = [value("host_to_gpu", 40.0, "n8", gpu=0, job=job, driver="575.1") for job in (1, 2, 3)]
