@@ -218,7 +218,7 @@ def read_iperf3(text: str) -> float:
 
 
 def measure_rdma(results: Results) -> None:
-    """ib_write_bw over each rail, one after the other. The slowest counts and is named. Without RDMA nothing is said."""
+    """ib_write_bw over each rail, one after the other. The slowest counts and is named."""
     ports = rails(read_ports(Tree()))
     if not ports or not results.wanted("network_rdma"):
         return
