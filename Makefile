@@ -35,7 +35,7 @@ all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecu
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
   molecule-metrics@90 'molecule-rest molecule-rest-26.05' \
   'molecule-rotation molecule-rotation-26.05' molecule-gpu-use molecule-notebook molecule-first \
-  molecule-image molecule-slurm-22.05 device site \
+  molecule-image molecule-slurm-22.05 device rdma site \
   'sanity sanity-rest sanity-hosts' core-2.20 galaxy \
   $(filter-out molecule-default sanity,$(test-lanes))
 
@@ -183,6 +183,9 @@ device: $(device-root) ## run the check of a real GPU with stand-ins, and build 
 $(device-root): tests/device/build | $(ready)
 	tests/device/build
 
+rdma: $(ready) ## see a port of soft-RoCE in a virtual machine, as the health check sees it
+	pytest -q tests/rdma
+
 ## Other things
 
 release: $(ready) ## make a release of VERSION=1.2.3 REPOSITORY=https://...: commit, tag and files; nothing is pushed
@@ -250,4 +253,4 @@ page-pictures: $(ready) ## draw docs/report-*.png again: the page of clusters th
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed stalest setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device site release upgrade-notes docs benchmark demo picture dashboard-pictures page-pictures demo-clean
+.PHONY: help check test test-all test-changed stalest setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device rdma site release upgrade-notes docs benchmark demo picture dashboard-pictures page-pictures demo-clean
