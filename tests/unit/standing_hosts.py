@@ -43,6 +43,7 @@ HARDWARE = {
     "cpuless_memory": 0,
     "tmp_disk": 1000,
     "device_files": [],
+    "ports": [],
     "gpus": [
         {
             "minor": 0,
