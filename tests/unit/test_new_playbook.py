@@ -67,6 +67,7 @@ def run(there: Bare, *choices: str) -> str:
     return f"{done.stdout}{done.stderr}\nrc={done.returncode}"
 
 
+@pytest.mark.once
 def test_a_host_without_a_process_of_slurm_has_no_error(tmp_path: Path) -> None:
     answers = bare("n1")
     answers["command"] |= {"rc": 1, "failed": True, "msg": "non-zero return code"}  # of pgrep, which finds none
@@ -159,6 +160,7 @@ def test_a_chosen_host_that_cannot_be_used_stops_the_run(tmp_path: Path) -> None
     assert not there.written.exists()
 
 
+@pytest.mark.once
 def test_a_cluster_file_with_a_standby(tmp_path: Path) -> None:
     hosts = {
         name: bare(name, gpus=name == "n1", stdout=f"10.0.0.{place}") for place, name in enumerate(("a", "b", "n1"))

@@ -255,6 +255,7 @@ def test_all_that_can_happen_in_a_file(runs: Runs) -> None:
     assert "geheim" not in run.stdout
 
 
+@pytest.mark.once
 def test_a_run_that_changes_nothing(runs: Runs) -> None:
     run = runs.run([task("command", "true", changed_when=False)])
     assert same(run.stdout) == "ok TIME 3 of 3 Play\nNothing to change on 3 hosts (TIME).\n"
@@ -288,6 +289,7 @@ def test_what_a_check_can_only_tell_is_a_change(runs: Runs) -> None:
     ]
 
 
+@pytest.mark.once
 def test_a_check_shows_each_diff_once(runs: Runs) -> None:
     """A program of the collection has one line, a setting its diff."""
     name = runs.directory / "health"
@@ -377,6 +379,7 @@ def test_lines_come_at_once(runs: Runs) -> None:
 # -- at a terminal -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.once
 def test_colours_at_a_terminal(runs: Runs) -> None:
     plays = [task("command", "true")]
     assert re.search("\x1b\\[0;33mchanged .*\x1b\\[0m\n", runs.at_terminal(plays))
@@ -396,6 +399,7 @@ def test_a_long_task_and_its_end_at_a_terminal(runs: Runs) -> None:
     ]
 
 
+@pytest.mark.once
 def test_questions_stay_readable(runs: Runs) -> None:
     """Nothing is written over what Ansible asks: --step, and a pause."""
     plays = [task("pause", {"prompt": "Go on"})]

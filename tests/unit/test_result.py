@@ -59,6 +59,7 @@ def run_of_the_story(tmp_path_factory: pytest.TempPathFactory) -> ansible_runner
     return ansible_runner.run(private_data_dir=str(data), playbook="play.yml", quiet=True)
 
 
+@pytest.mark.once
 def test_a_file_with_any_output(tmp_path: Path) -> None:
     runs, file = Runs(tmp_path / "runs"), tmp_path / "result.json"
     environment = {"GPUCLUSTER_SLURM_RESULT": str(file)}
@@ -88,6 +89,7 @@ def test_what_a_file_says_of_all_that_can_happen(story: ansible_runner.Runner) -
     assert "geheim" not in json.dumps(content)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("argument", "state"), [("--check", "ok"), ("--diff", "changed")])
 def test_a_run_without_failures(tmp_path: Path, argument: str, state: str) -> None:
     """A command is skipped in check mode."""
@@ -110,6 +112,7 @@ def test_a_playbook_that_does_not_begin_writes_no_file(tmp_path: Path) -> None:
     assert not file.exists()
 
 
+@pytest.mark.once
 def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     run = Runs(tmp_path / "runs").run([TURN], GPUCLUSTER_SLURM_RESULT=str(tmp_path / "none/result.json"))
     assert run.returncode == 0, run.stderr
@@ -143,6 +146,7 @@ def test_ansible_runner_has_its_events_and_the_same_lines(story: ansible_runner.
     }
 
 
+@pytest.mark.once
 def test_two_runs_of_one_process_and_the_end_of_one(tmp_path: Path) -> None:
     paths = [directory(tmp_path / name, plays) for name, plays in (("a", [TURN, *WAIT]), ("b", [TURN]))]
     cancel: list[str] = []
@@ -165,6 +169,7 @@ def test_two_runs_of_one_process_and_the_end_of_one(tmp_path: Path) -> None:
     assert result["progress"] == {"percent": 50, "stage": "Wait", "stages": ["Turn", "Wait"]}
 
 
+@pytest.mark.once
 def test_through_a_pipe(tmp_path: Path) -> None:
     here, there = directory(tmp_path / "here", [TURN]), tmp_path / "there"
     runner = BIN / "ansible-runner"
@@ -183,6 +188,7 @@ def test_through_a_pipe(tmp_path: Path) -> None:
     assert checked(stats["event_data"]["artifact_data"])["state"] == "changed"
 
 
+@pytest.mark.once
 def test_the_program_of_the_documentation(tmp_path: Path) -> None:
     """Scenario single runs it on a cluster, and cancels it."""
     program = str(ROOT / "runner/run.py")

@@ -170,7 +170,9 @@ def slurm(installed: str = "", candidate: str = "") -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("made_anew", "check"), [("head", False), ("db", True), ("n3", False)])
+@pytest.mark.parametrize(
+    ("made_anew", "check"), [("head", False), ("db", True), pytest.param("n3", False, marks=pytest.mark.rare)]
+)
 def test_releases_do_not_mix(tmp_path: Path, made_anew: str, check: bool) -> None:
     """A host that was made anew, and to which apt offers Slurm 24.11, in a cluster with 26.05."""
     names = ["head", "head2", "db", "n1", "n2", "n3"]

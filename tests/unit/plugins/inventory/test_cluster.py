@@ -328,6 +328,7 @@ def test_a_wrong_file_stops_the_run_and_each_problem_is_shown_once(tmp_path: Pat
     assert result.stdout == ""
 
 
+@pytest.mark.once
 def test_an_inventory_of_another_plugin_may_have_such_a_name(tmp_path: Path) -> None:
     path = tmp_path / "my.cluster.yml"
     path.write_text("all: {hosts: {a: {ansible_connection: local}}}\n")
@@ -376,6 +377,7 @@ def inventory_without(path: Path, nodes: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.once
 def test_nodes_that_leave_are_no_hosts_of_the_cluster(tmp_path: Path) -> None:
     path = tmp_path / "my.cluster.yml"
     path.write_text(GUIDE.read_text())
@@ -407,6 +409,7 @@ def test_nodes_that_leave_are_no_hosts_of_the_cluster(tmp_path: Path) -> None:
         ("head", "my.cluster.yml: line 8: controllers: head cannot leave the cluster"),
     ],
 )
+@pytest.mark.once
 def test_nodes_that_cannot_leave_stop_the_run(tmp_path: Path, nodes: str, message: str) -> None:
     path = tmp_path / "my.cluster.yml"
     path.write_text(GUIDE.read_text())

@@ -103,6 +103,7 @@ def inventory(directory: Path, *sources: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.once
 def test_two_cluster_files_are_refused_and_one_that_is_named_twice_is_not(here: Path) -> None:
     for name in ("my.cluster.yml", "old.cluster.yml"):
         (here / name).write_text(CLUSTER)
