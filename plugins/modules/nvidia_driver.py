@@ -171,7 +171,9 @@ class Driver:
                 raise DriverError(
                     "NVIDIA's repository needs its key (nvidia_driver_repository_key), the text of its 3bf863cc.pub"
                 )
-            uri = self.options["repository"] or self.options["platforms"][platform]["nvidia"]["repository"]
+            uri = self.options["repository"] or self.options["platforms"][platform]["nvidia"]["repository"].format(
+                machine=driver.MACHINES.get(self.ask("dpkg", "--print-architecture").strip(), "x86_64")
+            )
             signed = "".join(f" {line.rstrip() or '.'}\n" for line in key.split("\n"))
             paragraphs += ("\n" if paragraphs else "") + f"Types: deb\nURIs: {uri}\nSuites: /\nSigned-By:\n{signed}"
         return [File(SOURCES, f"{driver.MANAGED}\n{paragraphs}".encode())] if paragraphs else []

@@ -92,6 +92,9 @@ _RELEASES |= {"hopper": (525, 9999), "ada": (525, 9999), "blackwell": (570, 9999
 
 OPEN, PROPRIETARY = "open", "proprietary"
 
+MACHINES = {"amd64": "x86_64", "arm64": "sbsa"}
+"""Names of architectures in the addresses of NVIDIA's packages, by those of dpkg. Grace has arm64."""
+
 _MELLANOX = "0x15b3"
 
 NVLINK_MODULES = ("ib_umad", "mlx5_ib")

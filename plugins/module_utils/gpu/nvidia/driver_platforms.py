@@ -67,7 +67,7 @@ class DriverSource:
     branches: Mapping[str, DriverBranch]
     """Without a wanted branch, the role takes the first that supports the GPUs; the newest need not be first."""
     repository: str | None = None
-    """URL of NVIDIA's packages; None for the distribution."""
+    """URL of NVIDIA's packages, with NVIDIA's word for the architecture as `{machine}`; None for the distribution."""
 
 
 HEADERS = ["linux-headers-{kernel}", "linux-headers-{flavour}"]
@@ -137,7 +137,7 @@ REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
 def nvidia_for_debian(release: str) -> DriverSource:
     """NVIDIA's repository for a release of Debian, such as debian12."""
     return DriverSource(
-        repository=f"{REPOSITORIES}/{release}/x86_64/",
+        repository=f"{REPOSITORIES}/{release}/{{machine}}/",
         common=DriverPackages(
             components=["contrib"], headers=HEADERS, tools=["nvidia-persistenced"], cuda=["cuda-toolkit"]
         ),
@@ -157,7 +157,7 @@ def nvidia_for_debian(release: str) -> DriverSource:
 def nvidia_for_ubuntu(release: str) -> DriverSource:
     """NVIDIA's repository for a release of Ubuntu, such as ubuntu2404."""
     return DriverSource(
-        repository=f"{REPOSITORIES}/{release}/x86_64/",
+        repository=f"{REPOSITORIES}/{release}/{{machine}}/",
         common=DriverPackages(components=[], headers=HEADERS, tools=[], cuda=["cuda-toolkit"]),
         branches={
             "580": DriverBranch(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -352,3 +354,64 @@ def test_an_image_without_a_kernel_or_named_gpus_gets_no_driver(
 def test_the_newest_kernel() -> None:
     assert driver.newest_kernel(["6.8.0-9-generic", "6.8.0-51-generic", "6.1.0-44-amd64"]) == "6.8.0-51-generic"
     assert driver.newest_kernel([]) == ""
+
+
+GPU, SWITCH, ADAPTER = "0x030200", "0x068000", "0x020700"
+SERVERS: dict[str, tuple[list[tuple[str, str, str, str]], str, list[str]]] = {
+    "HGX A100": ([("10de", GPU, "20b2", "")] * 8 + [("10de", SWITCH, "1af1", "")] * 6, "amd64", ["fabricmanager-580"]),
+    "HGX H100": ([("10de", GPU, "2330", "")] * 8 + [("10de", SWITCH, "22a3", "")] * 4, "amd64", ["fabricmanager-580"]),
+    "HGX H200": ([("10de", GPU, "2335", "")] * 8 + [("10de", SWITCH, "22a3", "")] * 4, "amd64", ["fabricmanager-580"]),
+    "H100 PCIe": ([("10de", GPU, "2331", "")] * 4 + [("15b3", ADAPTER, "1021", "ConnectX-7")], "amd64", []),
+    "HGX B200": (
+        [("10de", GPU, "2901", "")] * 8
+        + [("15b3", ADAPTER, "1021", "ConnectX-7")] * 8
+        + [("15b3", ADAPTER, "1021", "ConnectX-7 SW_MNG")] * 4,
+        "amd64",
+        ["fabricmanager-580", "nvlsm"],
+    ),
+    "GB200": ([("10de", GPU, "2941", "")] * 4 + [("15b3", ADAPTER, "1021", "ConnectX-7")] * 4, "arm64", []),
+}
+"""Servers by hand from public lists of lspci: vendor, class, device and vital product data of their devices, their
+architecture, and which packages their fabric needs."""
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_server_gets_what_its_fabric_needs(machine: Machine, server: str) -> None:
+    """From NVIDIA's repository for its architecture, with the units that it needs and no others."""
+    devices, architecture, fabric = SERVERS[server]
+    for number, (vendor, kind, device, data) in enumerate(devices):
+        texts = {"vendor": f"0x{vendor}", "class": kind, "device": f"0x{device}", **({"vpd": data} if data else {})}
+        for name, text in texts.items():
+            machine.write(f"sys/bus/pci/devices/0000:{number + 7:02x}:00.0/{name}", text)
+    names = ["nvidia-kernel-open-dkms", "nvidia-driver-cuda", "nvidia-fabricmanager-580"]
+    machine.answers["apt-cache madison"] = madison(*names, version="580.95.05-1")
+    machine.answers["dpkg --print-architecture"] = (0, f"{architecture}\n", "")
+    machine.answers["systemctl is-enabled"] = (1, "disabled\n", "")
+    result = machine.run(source="nvidia", repository_key="KEY", check=True)
+    (sources,) = [each["after"] for each in result["diff"] if "nvidia.sources" in each.get("after_header", "")]
+    assert f"debian13/{'sbsa' if architecture == 'arm64' else 'x86_64'}/" in sources
+    checked = nvidia_driver.Driver(machine)
+    target = driver.DriverTarget("debian 13", result["generations"], checked.switches, RELEASE, nvlink=checked.nvlink)
+    options = {"source": "nvidia", "branch": "", "modules": "auto", "display": False, "cuda": False}
+    choice = driver.choose(PLATFORMS, target, options)
+    packages = [*choice.driver, *choice.tools]
+    assert [name.removeprefix("nvidia-") for name in packages if re.search("fabric|nvlsm", name)] == fabric
+    assert choice.modules == "open"
+    checked.find_idle_units()
+    assert checked.units == [nvidia_driver.UNIT, *([nvidia_driver.FABRIC] if fabric else [])]
+
+
+def test_the_unit_of_the_device_files_is_valid(tmp_path: Path) -> None:
+    """It starts after nvidia-persistenced and the fabric manager, and before slurmd."""
+    unit = tmp_path / nvidia_driver.UNIT
+    unit.write_text(driver.UNIT)
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    others = [line for line in checked.stderr.split("\n") if line and "is not executable" not in line]
+    assert others == []
+    order = dict(line.split("=", 1) for line in driver.UNIT.split("\n") if line.startswith(("After=", "Before=")))
+    assert order == {"After": "nvidia-persistenced.service nvidia-fabricmanager.service", "Before": "slurmd.service"}
