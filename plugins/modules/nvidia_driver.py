@@ -423,7 +423,19 @@ class Driver:
         if not self.result["branch"] and states.get(FABRIC) in ("", "not-found"):
             self.result["remarks"].append("the machine has NVSwitch but no fabric manager, so CUDA will not work")
             self.units.remove(FABRIC)
+        elif FABRIC in self.units and not self.result["branch"]:
+            self.refuse_other_fabric()
         return [unit for unit in self.units if states[unit] != "enabled"]
+
+    def refuse_other_fabric(self) -> None:
+        """Raise DriverError if the site's fabric manager has another version than its driver, and would not start."""
+        versions = {driver.upstream(found) for found in self.installed(["nvidia-fabricmanager*"]).values()}
+        if versions and self.library and self.library not in versions:
+            raise DriverError(
+                f"driver {self.library} and fabric manager {', '.join(sorted(versions))} are installed. The fabric "
+                "manager starts with its own version of the driver alone, and without it CUDA does not work. Nothing "
+                "was changed: give both the same version"
+            )
 
     def predict(self, idle: list[str]) -> None:
         """Put into the result whether packages, files or units change, and the differences."""

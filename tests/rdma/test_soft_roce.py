@@ -42,7 +42,7 @@ def what_the_machine_says(tmp_path_factory: pytest.TempPathFactory) -> str:
     subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", root, directory / "disk", "1G"], check=True)
     shutil.rmtree(root)
     command = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"]
-    command += ["-m", "1024", "-kernel", directory / kernel.name, "-initrd", directory / initrd.name]
+    command += ["-m", "1024", "-kernel", f"{directory}/{kernel.name}", "-initrd", f"{directory}/{initrd.name}"]
     command += ["-append", "root=/dev/vda rw console=ttyS0 init=/check quiet"]
     command += ["-drive", f"if=virtio,format=raw,file={directory}/disk", "-nic", "none"]
     command += ["-display", "none", "-serial", f"file:{directory}/console", "-no-reboot"]

@@ -199,6 +199,19 @@ def test_the_fabric_manager_is_started_with_the_driver(whole: Machine, monkeypat
     assert whole.run(check=True)["pending"] is False
 
 
+def test_a_fabric_manager_of_another_version_than_the_driver_is_refused(whole: Machine) -> None:
+    """Both are the site's: the role installs the two in one version."""
+    (whole.root / "etc/apt/preferences.d/gpucluster-nvidia").unlink()
+    for name, text in {"vendor": "0x10de", "class": "0x068000", "device": "0x22a3"}.items():
+        whole.write(f"sys/bus/pci/devices/0000:0a:00.0/{name}", text)
+    fabric = "nvidia-fabricmanager-550 installed install nvidia {}\n"
+    whole.answers["dpkg-query --show"] = (0, fabric.format("550.90.07-1"), "")
+    with pytest.raises(DriverError, match=r"driver 550.163.01 and fabric manager .*550.90.07"):
+        whole.run(check=True)
+    whole.answers["dpkg-query --show"] = (0, fabric.format(f"{VERSION}-1"), "")
+    assert whole.run(check=True)["reason"] == ""
+
+
 def test_an_adapter_that_manages_nvswitches_has_its_modules_before_the_fabric_manager(
     whole: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
