@@ -46,7 +46,8 @@ until one of these ends it:
 
 Classes: a finding of the **node** drains it. One of a **job** is the fault of a program, and drains nothing. One is
 **shared** if many nodes can have it at once. Severities: **now**: jobs on the node cannot go on; **after**: they go on;
-**warn**: the node takes jobs as before. PCIe, fabric, heat, clocks and what a job leaves count after two runs in a row.
+**warn**: the node takes jobs as before. PCIe, fabric, a port without a link, heat, clocks and
+what a job leaves count after two runs in a row.
 
 `slurm_health_xids` adds Xids that drain.
 
