@@ -194,6 +194,7 @@ sys.exit(bool(failed))
 
 
 @pytest.mark.once
+@pytest.mark.rare  # 20 to 40 s; mypy reads all tests, and a scenario fails at once
 def test_the_tests_of_each_scenario_can_be_collected() -> None:
     """Most scenarios run in `make test-all` alone, and a test that reads documents can fail before it begins."""
     directories = sorted({str(path.parent) for path in ROOT.glob("tests/integration/*/test_*.py")})

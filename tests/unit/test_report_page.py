@@ -962,6 +962,7 @@ def test_the_data_stay_as_they_are(data: Data) -> None:
     assert admin(data) == admin(json.loads(json.dumps(data)))
 
 
+@pytest.mark.rare  # 15 to 30 s; test_report_collect.py has as many jobs
 def test_2000_nodes_and_50000_jobs(tmp_path: Path) -> None:
     """Sizes alone: seconds and memory depend on the machine (docs/design/benchmarks.md)."""
     data = report_data.large()

@@ -83,6 +83,7 @@ def test_the_instances_are_made_and_slurm_finds_what_the_cluster_file_declares(l
     assert node(lab, "State") == "IDLE"
 
 
+@pytest.mark.rare  # 40 s; scenario default kills runs
 @pytest.mark.usefixtures("equipped")
 def test_a_run_that_was_killed_before_it_came_to_slurmd_is_continued(lab: Lab, again: Run) -> None:
     changed = [host for host, tasks in again.changed.items() if any(".slurmd : " in task for task in tasks)]
