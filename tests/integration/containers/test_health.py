@@ -21,6 +21,7 @@ import pytest
 from debs import Site
 from gpus import NODE
 from lab import Lab, Run
+from network_port import DOWN, UP, set_port, with_port
 from plays import Case, role
 
 PROGRAM = "/usr/local/sbin/slurm-health"
@@ -124,54 +125,32 @@ def test_a_check_that_hangs_is_a_reason(lab: Lab, install: Install) -> None:
         lab.script(NODE, "cat >/etc/gpucluster-slurm/health.json", settings.encode())
 
 
-PORT = "/run/test-class/infiniband/mlx5_0/ports/1"
-"""A port of an adapter. An overlay over /sys/class shows it where the kernel has those of real ones."""
-
-PORT_FILES = {
-    "link_layer": "InfiniBand",
-    "state": "4: ACTIVE",
-    "phys_state": "5: LinkUp",
-    "rate": "400 Gb/sec (4X NDR)",
-    "counters/link_downed": "0",
-    "counters/symbol_error": "0",
-}
-
-
-def set_port(lab: Lab, **files: str) -> None:
-    """Write files of the port."""
-    for name, value in files.items():
-        lab.command(NODE, f"echo '{value}' >{PORT}/{name.replace('__', '/')}")
-
-
 @pytest.fixture(name="port")
 def a_port_of_the_machine_type(lab: Lab) -> Iterator[None]:
     """The machine type has a port, until the test ends, and the node an adapter, which is a stand-in."""
     settings = lab.command(NODE, "cat /etc/gpucluster-slurm/health.json")
     content = json.loads(settings)
     content["environment"]["HEALTH_PORTS"] = "mlx5_0/1=InfiniBand:400"
-    lab.command(NODE, f"mkdir -p {PORT}/counters")
-    set_port(lab, **{name.replace("/", "__"): value for name, value in PORT_FILES.items()})
-    lab.command(NODE, "mount -t overlay overlay -o lowerdir=/run/test-class:/sys/class /sys/class")
-    lab.script(NODE, "cat >/etc/gpucluster-slurm/health.json", json.dumps(content).encode())
-    yield
-    lab.script(NODE, "cat >/etc/gpucluster-slurm/health.json", settings.encode())
-    lab.command(NODE, "umount /sys/class; rm -r /run/test-class")
+    with with_port(lab, NODE):
+        lab.script(NODE, "cat >/etc/gpucluster-slurm/health.json", json.dumps(content).encode())
+        yield
+        lab.script(NODE, "cat >/etc/gpucluster-slurm/health.json", settings.encode())
 
 
 @pytest.mark.usefixtures("port")
 def test_a_port_without_a_link_drains_the_node_until_it_is_up(lab: Lab) -> None:
     lab.command(NODE, PROGRAM)
-    set_port(lab, state="1: DOWN", phys_state="2: Polling")
+    set_port(lab, NODE, DOWN)
     lab.host(NODE).run(PROGRAM)  # one run is not enough
     assert checked(lab) == "drained health check port-down: mlx5_0/1 is DOWN (Polling)"
-    set_port(lab, state="4: ACTIVE", phys_state="5: LinkUp")
+    set_port(lab, NODE, UP)
     resumed(lab)
 
 
 @pytest.mark.usefixtures("port")
 def test_a_port_that_flaps_drains_the_node_until_a_person_has_closed_it(lab: Lab) -> None:
     lab.command(NODE, PROGRAM)
-    set_port(lab, counters__link_downed="3")
+    set_port(lab, NODE, {"counters/link_downed": "3"})
     reason = "drained health check port-flaps: mlx5_0/1 has lost its link 3 times in an hour"
     assert checked(lab) == reason
     assert checked(lab) == reason

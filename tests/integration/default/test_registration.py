@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from lab import Lab, with_cluster, with_hardware
+from network_port import with_port
 
 HOSTS = ("head", "login1", "compute01", "compute02")
 
@@ -90,7 +91,8 @@ def test_hardware_is_discovered(lab: Lab, memory: int, detected: tuple[Lab, Path
     plan = site.playbook("discover", "--check", "--diff")
     assert plan.rc == 0
     assert not file.exists()
-    run = site.playbook("discover")
+    with with_port(lab, "compute01"), with_port(lab, "compute02"):
+        run = site.playbook("discover")
     assert (run.rc, [*run.changed.values()]) == (0, [["gpucluster.slurm.hardware : Write the hardware file"]])
     text = file.read_text()
     hardware = yaml.safe_load(text)
@@ -98,17 +100,19 @@ def test_hardware_is_discovered(lab: Lab, memory: int, detected: tuple[Lab, Path
     assert hardware["nodes"] == [{"hosts": "compute[01-02]", "hardware": name}]
     machine = hardware["hardware"][name]
     assert memory * 0.99 < machine["real_memory"] <= memory
+    assert machine["fabric"] == {"ports": [{"device": "mlx5_0", "link": "InfiniBand", "rate": 400}]}
     line = "NodeName=compute02 CPUs=%(cpus)d Boards=1 SocketsPerBoard=%(sockets)d CoresPerSocket=%(cores_per_socket)d "
     cpus = machine["sockets"] * machine["cores_per_socket"] * machine["threads_per_core"]
     assert line % {**machine, "cpus": cpus} in lab.command("compute02", "slurmd -C")
 
     # Run discover again: on one node, and with a node that cannot be reached.
-    assert site.playbook("discover", "--limit=compute01").changed == {}
     away = file.parent / "host_vars/compute02.yml"
     away.parent.mkdir()
-    away.write_text("ansible_host: 10.213.7.99\nansible_ssh_timeout: 3\n")
-    run = site.playbook("discover")
-    away.unlink()
+    with with_port(lab, "compute01"):
+        assert site.playbook("discover", "--limit=compute01").changed == {}
+        away.write_text("ansible_host: 10.213.7.99\nansible_ssh_timeout: 3\n")
+        run = site.playbook("discover")
+        away.unlink()
     assert (run.rc, run.changed) == (4, {})
     assert "Hosts that were not measured keep their entry: compute02" in run.output
     assert file.read_text() == text
