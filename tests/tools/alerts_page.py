@@ -72,7 +72,6 @@ OTHER_CAUSES = {
     "updates": "doctor has a [section](doctor.md#updates) of its own",
     "metrics": "doctor needs no metrics",
     "gpu-idle": "doctor does not judge what jobs do",
-    "port": "the health check drains the node, and doctor shows its reason",
     "gpu-memory": "the health check drains the node, and doctor shows its reason",
     "gpu-hot": "doctor does not measure",
     "gpu-slowed": "doctor does not measure",

@@ -676,6 +676,17 @@ def _owned(owner: str) -> Callable[[Case], str]:
     return lambda case: f"drained by {owner} ({case.node.reason})" if case.node.owner == owner else ""
 
 
+def _cable(case: Case) -> str:
+    """What the health check says of a network port (health/finding_table.py)."""
+    found = case.node.reason.removeprefix(drains.HEALTH)
+    is_port = case.node.owner == drains.OWNERS[drains.HEALTH] and found.startswith("port-")
+    return found.partition(": ")[2] or found if is_port else ""
+
+
+def _other_check(case: Case) -> str:
+    return "" if _cable(case) else _owned(drains.OWNERS[drains.HEALTH])(case)
+
+
 def _person(case: Case) -> str:
     if case.node.owner != "a person":
         return ""
@@ -685,9 +696,16 @@ def _person(case: Case) -> str:
 OWNED = (
     Cause("person", "A person has drained the node.", _person, "Ask who has drained it."),
     Cause(
+        "cable",
+        "The health check has drained the node for a network port without a link, or with errors.",
+        _cable,
+        "Look at the cable, its modules and the port of the switch. The check resumes the node once the port is up; "
+        "errors end with slurm-health --close on the node.",
+    ),
+    Cause(
         "health-check",
         "The health check has drained the node.",
-        _owned(drains.OWNERS[drains.HEALTH]),
+        _other_check,
         f"Repair what the check names; it resumes the node by itself. After a repair of hardware, {MEASURE}.",
     ),
     Cause(

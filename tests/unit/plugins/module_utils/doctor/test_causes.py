@@ -396,6 +396,12 @@ CASES: dict[str, tuple[SlurmNode, HostEvidence, str, str]] = {
     ),
     "back": (node("DOWN", reason="Not responding", user="slurm"), host(), "back", "answers again"),
     "a person": (drained("bad DIMM", "alice"), host(), "person", "drained by alice (bad DIMM)"),
+    "a network port": (
+        drained("health check port-down: mlx5_0/1 is DOWN (Polling)", "root"),
+        host(),
+        "cable",
+        "mlx5_0/1 is DOWN (Polling)",
+    ),
     "the health check": (drained("health check gpu: missing", "root"), host(), "health-check", "gpu: missing"),
     "rolling": (drained("gpucluster.slurm rolling: failed: x", "root"), host(), "rolling", "failed: x"),
     "accept": (drained("gpucluster.slurm accept: stream 59 GB/s", "root"), host(), "accept", "stream 59 GB/s"),
