@@ -83,5 +83,5 @@ def test_a_port_that_disappears_is_found(console: str) -> None:
     assert said(console, "gone") == ["gone: status 0", "port-missing: rxe0/1 is not there", "gone: status 1"]
     listed = [line for line in console.split("\n") if "  port-" in line]
     assert len(listed) == 2
-    assert "port-down rxe0/1 (closed the port is as it should be; shared, action: person)" in listed[0]
+    assert "port-down rxe0/1 (closed: the port is as it should be; shared, action: person)" in listed[0]
     assert "port-missing rxe0/1 (drains the node; node, action: reboot)" in listed[1]

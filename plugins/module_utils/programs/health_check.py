@@ -491,7 +491,7 @@ def waiting(limit: float) -> float:
 def show(record: FindingRecord) -> Iterator[str]:
     """A line for each finding, the open ones last."""
     for one in sorted(record.seen, key=lambda one: (not one.closed, one.last)):
-        state = f"closed {one.closed}" if one.closed else "drains the node" if one.counts else "does not drain"
+        state = f"closed: {one.closed}" if one.closed else "drains the node" if one.counts else "does not drain"
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.first))
         gpu = f", GPU {one.uuid} serial {one.serial}" if one.uuid else ""
         yield f"{when}  {one.name} {one.subject} ({state}; {one.kind}, action: {one.action}{gpu}): {visible(one.text)}"
