@@ -76,7 +76,8 @@ class Driver:
     def __init__(self, module: AnsibleModule) -> None:
         self.module, self.options, self.tree = module, module.params, Tree()
         self.present, self.switches = driver.devices(self.tree)
-        self.nvlink = driver.manages_nvlink(self.tree)
+        # The data of adapters are slow to read, and a machine with NVSwitches on PCI has no manager of others.
+        self.nvlink = bool(self.present) and not self.switches and driver.manages_nvlink(self.tree)
         self.start: bool = self.options["start"]
         if not self.start:
             self.present, self.switches, self.nvlink = [], 0, False  # those of the machine that builds

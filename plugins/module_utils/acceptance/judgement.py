@@ -548,8 +548,8 @@ def _pair_findings(
 
 def _over(slow: Sequence[MeasuredValue]) -> str:
     """The port that is the slowest one in all of these values, for a text; empty if they have none in common."""
-    (*ports,) = {value.text for value in slow}
-    return f"slowest over {ports[0]}, " if len(ports) == 1 and ports[0] else ""
+    ports = {value.text for value in slow}
+    return f"slowest over {slow[0].text}, " if len(ports) == 1 and slow[0].text else ""
 
 
 def _group_text(group: SlowGroup) -> str:

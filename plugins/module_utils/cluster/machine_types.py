@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..configuration.conf_file import value_text
 from ..configuration.parameters import SHARED_GRES
-from ..hardware.network_ports import port_name
+from ..hardware.network_ports import ConnectedPort, port_name
 from ..language.formatting import shown
 from ..language.hostlist import expand
 
@@ -64,17 +64,6 @@ def gres_names(machine: Mapping[str, Any]) -> set[str]:
     return {required(gres, "name") for gres in machine.get("gres") or ()} | {
         name for text in own if (name := text.partition(":")[0].strip())
     }
-
-
-class ConnectedPort(NamedTuple):
-    """A port of an adapter that is connected."""
-
-    name: str
-    """Adapter and port: `mlx5_0/1`."""
-    link: str
-    """InfiniBand or Ethernet."""
-    rate: int
-    """Gb/s."""
 
 
 def fabric_ports(machine: Mapping[str, Any]) -> list[ConnectedPort]:

@@ -9,7 +9,7 @@ Source: Linux, Documentation/ABI/stable/sysfs-class-infiniband.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from .sysfs import Tree
@@ -54,6 +54,28 @@ class Port(NamedTuple):
     @property
     def is_up(self) -> bool:
         return self.state == "ACTIVE" and self.physical == "LinkUp"
+
+
+class ConnectedPort(NamedTuple):
+    """A port that a machine type has."""
+
+    name: str
+    """Adapter and port: `mlx5_0/1`."""
+    link: str
+    """InfiniBand or Ethernet."""
+    rate: int
+    """Gb/s."""
+
+
+def format_connected(ports: Iterable[ConnectedPort]) -> str:
+    """The ports in one text: `mlx5_0/1=InfiniBand:400 mlx5_3/1=Ethernet:25`."""
+    return " ".join(f"{port.name}={port.link}:{port.rate}" for port in ports)
+
+
+def parse_connected(text: str) -> list[ConnectedPort]:
+    """The ports of such a text."""
+    words = (re.split("[=:]", word) for word in text.split())
+    return [ConnectedPort(name, link, int(rate)) for name, link, rate in words]
 
 
 def port_name(device: str, number: int) -> str:

@@ -8,11 +8,10 @@ What counts are the errors of the last hour: counters grow since the adapter was
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ..hardware.network_ports import LINK_DOWNED, LINK_INTEGRITY, OVERRUN, SYMBOL_ERROR, Port
+from ..hardware.network_ports import LINK_DOWNED, LINK_INTEGRITY, OVERRUN, SYMBOL_ERROR, ConnectedPort, Port
 from .finding_table import OTHERS, NodeFinding
 
 WINDOW = 3600
@@ -27,16 +26,6 @@ ERRORS: Mapping[str, int] = {SYMBOL_ERROR: 120, LINK_INTEGRITY: 0, OVERRUN: 0}
 
 OF_STATE = frozenset(("port-missing", "port-down", "port-slow"))
 """Findings that are over when the port is as it should be. The others stay, since a quiet hour proves nothing."""
-
-
-class WantedPort(NamedTuple):
-    """A port of the machine type."""
-
-    name: str
-    link: str
-    """InfiniBand or Ethernet."""
-    rate: int
-    """Gb/s."""
 
 
 class PortSample(NamedTuple):
@@ -58,26 +47,17 @@ Samples = Mapping[str, Sequence[PortSample]]
 """The samples of this boot by port, the oldest first."""
 
 
-def wanted_ports(text: str) -> list[WantedPort]:
-    """The ports in the settings of the checks: `mlx5_0/1=InfiniBand:400 mlx5_3/1=Ethernet:25`."""
-    words = (re.split("[=:]", word) for word in text.split())
-    return [WantedPort(name, link, int(rate)) for name, link, rate in words]
-
-
 def with_samples(samples: Samples, ports: Iterable[Port], now: float) -> dict[str, list[PortSample]]:
     """The samples of the last hour and those of now."""
-    current = {port.name: PortSample(now, port.counters) for port in ports if port.is_up and port.counters}
     kept = {name: [each for each in before if 0 <= now - each.when <= WINDOW] for name, before in samples.items()}
-    names = {**kept, **current}
-    return {
-        name: [*kept.get(name, ()), *([current[name]] if name in current else ())][-SAMPLES:]
-        for name in names
-        if kept.get(name) or name in current
-    }
+    for port in ports:
+        if port.is_up and port.counters:
+            kept.setdefault(port.name, []).append(PortSample(now, port.counters))
+    return {name: own[-SAMPLES:] for name, own in kept.items() if own}
 
 
 def port_findings(
-    wanted: Iterable[WantedPort], ports: Iterable[Port], samples: Samples, mended: Mapping[tuple[str, str], float]
+    wanted: Iterable[ConnectedPort], ports: Iterable[Port], samples: Samples, mended: Mapping[tuple[str, str], float]
 ) -> Iterator[PortFinding]:
     """The findings of the ports that the machine type has. Others were never connected.
 

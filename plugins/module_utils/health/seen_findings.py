@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..hardware.network_ports import Port
+from ..hardware.network_ports import ConnectedPort, Port
 from ..host.json_files import Record, read_record
 from ..host.kernel_messages import read_boot_id, read_kernel_messages
 from ..host.replacing import replace as replace_file
@@ -26,7 +26,7 @@ from ..host.timeout_call import TimeoutCallError, call_with_timeout
 from .finding_table import AFTER, NODE, NONE, POWER_CYCLE, REBOOT, RESET, NodeFinding, drains
 from .gpu_findings import LASTING, DriverReport, GpuIdentity
 from .kernel_findings import KernelFinding, find_in
-from .port_findings import OF_STATE, PortSample, Samples, WantedPort, port_findings, with_samples
+from .port_findings import OF_STATE, PortSample, Samples, port_findings, with_samples
 
 LASTING_FILE = "/var/lib/gpucluster-slurm/findings.json"
 VOLATILE_FILE = "/run/gpucluster-slurm/findings.json"
@@ -143,7 +143,7 @@ class HealthEvidence:
     """None if the driver has not answered, or was not asked."""
     ports: Sequence[Port] | None = None
     """None if they were not read, or reading them has not ended."""
-    wanted: Sequence[WantedPort] = ()
+    wanted: Sequence[ConnectedPort] = ()
     """The ports of the machine type."""
     cursor: str = ""
     uptime: float = 0.0

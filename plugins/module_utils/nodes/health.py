@@ -10,6 +10,7 @@ from typing import Any
 
 from ..cluster.machine_types import fabric_ports, gres_count, machine_of
 from ..gpu.devices import VENDORS
+from ..hardware.network_ports import format_connected
 from ..language.hostlist import expand
 from .registration import memory_percent
 
@@ -30,9 +31,9 @@ def _gpus(gres: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _ports(machine: Mapping[str, Any]) -> dict[str, str]:
-    """The ports of a machine type, each with its link and its rate: `mlx5_0/1=InfiniBand:400`."""
+    """The ports of a machine type; nothing without any."""
     ports = fabric_ports(machine)
-    return {"HEALTH_PORTS": " ".join(f"{port.name}={port.link}:{port.rate}" for port in ports)} if ports else {}
+    return {"HEALTH_PORTS": format_connected(ports)} if ports else {}
 
 
 def health_environment(

@@ -16,8 +16,8 @@ process group, so that together they take no longer than the limit. A check that
 behind, since the kernel may not be able to end it (a hung mount, a driver). It is not started again before it has gone.
 
 Three checks are no files: `kernel`, `gpu_errors` and `ports` read the journal, the driver and the adapters of the
-network in the same way, and what they find
-is in a record (health/seen_findings.py), which drains the node until a boot, a repair or a person ends it.
+network in the same way, and what they find is in a record (health/seen_findings.py), which drains the node until a
+boot, a repair or a person ends it.
 
 Before a job, the record and the kernel's own messages are read. After a job, the driver is asked as well.
 
@@ -43,12 +43,11 @@ from xml.etree import ElementTree
 from ..client.commands import CommandError, output
 from ..client.drains import APPENDED, HEALTH
 from ..client.scontrol import reason_of, records
-from ..hardware.network_ports import Port, parse_ports, ports_command
+from ..hardware.network_ports import ConnectedPort, Port, parse_connected, parse_ports, ports_command
 from ..health import seen_findings
 from ..health.finding_table import NODE, SHARED, of_drain, of_reason
 from ..health.gpu_findings import LEFT, DriverReport, read_report
 from ..health.kernel_findings import find_in
-from ..health.port_findings import WantedPort, wanted_ports
 from ..health.seen_findings import FindingRecord, HealthEvidence, Seen
 from ..host import replacing
 from ..host.job_processes import strays
@@ -222,9 +221,9 @@ def built_in(chosen: Collection[str], settings: Mapping[str, Any], cursor: str) 
     return found
 
 
-def wanted_of(settings: Mapping[str, Any]) -> list[WantedPort]:
+def wanted_of(settings: Mapping[str, Any]) -> list[ConnectedPort]:
     """The ports of the machine type."""
-    return wanted_ports(settings.get("environment", {}).get("HEALTH_PORTS", ""))
+    return parse_connected(settings.get("environment", {}).get("HEALTH_PORTS", ""))
 
 
 def see(

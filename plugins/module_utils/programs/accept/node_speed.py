@@ -240,7 +240,8 @@ def measure_rdma(results: Results) -> None:
 def rails(ports: Sequence[Port]) -> list[Port]:
     """The ports that are up and have the highest rate. Slower ones are for storage and management."""
     up = [port for port in ports if port.is_up]
-    return [port for port in up if port.rate == max(each.rate for each in up)]
+    highest = max((port.rate for port in up), default=0)
+    return [port for port in up if port.rate == highest]
 
 
 def ask_perftest(command: Sequence[str]) -> float:

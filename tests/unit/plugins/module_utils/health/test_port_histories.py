@@ -25,6 +25,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.network_
     DEVICES,
     LINK_DOWNED,
     Port,
+    parse_connected,
     parse_ports,
     ports_command,
     read_ports,
@@ -32,10 +33,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.network_
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health import seen_findings
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import OTHERS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.health.port_findings import (
-    SAMPLES,
-    wanted_ports,
-)
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health.port_findings import SAMPLES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.seen_findings import (
     FindingRecord,
     HealthEvidence,
@@ -58,7 +56,7 @@ MACHINE = {
 }
 """mlx5_4 was never connected."""
 SETTINGS = health_environment([{"hosts": "n1", "hardware": "hgx"}], {"hgx": MACHINE}, {})["n1"]
-WANTED = wanted_ports(SETTINGS["HEALTH_PORTS"])
+WANTED = parse_connected(SETTINGS["HEALTH_PORTS"])
 CONNECTED = [port.name for port in fabric_ports(MACHINE)]
 UP = {"state": "4: ACTIVE", "phys_state": "5: LinkUp"}
 DOWN = {"state": "1: DOWN", "phys_state": "2: Polling"}
