@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import CommandError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health import seen_findings
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health.gpu_findings import read_report
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.kernel_messages import KernelMessage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
@@ -433,6 +434,29 @@ def test_a_driver_that_fails_is_a_reason(health: ModuleType, monkeypatch: pytest
     (node / "bin/nvidia-smi").write_text("#!/bin/sh\necho 'Unable to determine the device handle'; exit 15\n")
     reason = "health check gpu_errors: Unable to determine the device handle"
     assert run(health, monkeypatch, node, "exit 0")[1] == f"update NodeName=gpu01 State=DRAIN Reason={reason}"
+
+
+NVLINKS = """\
+GPU 0: NVIDIA H200 (UUID: {uuid})
+\t Link 0: Replay Errors: 0
+\t Link 17: Recovery Errors: {errors}
+"""
+
+
+def test_errors_of_a_link_between_gpus_are_a_reason(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path
+) -> None:
+    (gpu,) = read_report(REPORT).gpus
+    program = f"#!/bin/sh\ncase $1 in nvlink) cat {node}/links ;; *) cat {node}/smi ;; esac\n"
+    (node / "bin/nvidia-smi").write_text(program)
+    settings = json.loads((node / "settings.json").read_text())
+    (node / "settings.json").write_text(json.dumps({**settings, "environment": {"HEALTH_GPUS": "8"}}))
+    for errors in (4, 6):
+        (node / "links").write_text(NVLINKS.format(uuid=gpu.uuid, errors=errors))
+        assert run(health, monkeypatch, node, "exit 0")[1:] == []
+    (node / "links").write_text(NVLINKS.format(uuid=gpu.uuid, errors=7))
+    reason = "health check nvlink-errors: in an hour link 17: 3 Recovery Errors"
+    assert run(health, monkeypatch, node, "exit 0")[1:] == [f"update NodeName=gpu01 State=DRAIN Reason={reason}"]
 
 
 @pytest.mark.parametrize("status", [1, 127])

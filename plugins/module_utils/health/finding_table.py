@@ -339,6 +339,14 @@ _OTHERS = (
         CATALOG,
     ),
     NodeFinding(
+        "nvlink-errors",
+        NODE,
+        AFTER,
+        PERSON,
+        "An NVLink has had three replays or recoveries in an hour, a failed recovery, or 100 CRC errors a second.",
+        "NVIDIA, DCGM, DcgmHealthWatch.cpp",
+    ),
+    NodeFinding(
         "nvswitch-fatal",
         NODE,
         NOW,

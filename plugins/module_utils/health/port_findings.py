@@ -1,10 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Findings of the ports that a machine type has.
-
-What counts are the errors of the last hour: counters grow since the adapter was reset, and may be reset meanwhile.
-"""
+"""Findings of the ports that a machine type has."""
 
 from __future__ import annotations
 
@@ -12,12 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..hardware.network_ports import LINK_DOWNED, LINK_INTEGRITY, OVERRUN, SYMBOL_ERROR, ConnectedPort, Port
+from .error_samples import Counters, Sample, Samples, added, after, value
 from .finding_table import OTHERS, NodeFinding
-
-WINDOW = 3600
-"""Seconds in which errors are counted."""
-SAMPLES = 64
-"""Most samples of a port: the checks may be started more often than slurmd does."""
 
 FLAPS = 3
 """Losses of a link in the window that are a fault. A switch that starts again causes one."""
@@ -28,13 +21,6 @@ OF_STATE = frozenset(("port-missing", "port-down", "port-slow"))
 """Findings that are over when the port is as it should be. The others stay, since a quiet hour proves nothing."""
 
 
-class PortSample(NamedTuple):
-    """The counters of a port at a time, in seconds since 1970."""
-
-    when: float
-    counters: Mapping[str, int]
-
-
 class PortFinding(NamedTuple):
     """A finding of a port."""
 
@@ -43,17 +29,9 @@ class PortFinding(NamedTuple):
     said: str
 
 
-Samples = Mapping[str, Sequence[PortSample]]
-"""The samples of this boot by port, the oldest first."""
-
-
-def with_samples(samples: Samples, ports: Iterable[Port], now: float) -> dict[str, list[PortSample]]:
-    """The samples of the last hour and those of now."""
-    kept = {name: [each for each in before if 0 <= now - each.when <= WINDOW] for name, before in samples.items()}
-    for port in ports:
-        if port.is_up and port.counters:
-            kept.setdefault(port.name, []).append(PortSample(now, port.counters))
-    return {name: own[-SAMPLES:] for name, own in kept.items() if own}
+def counters_of(ports: Iterable[Port]) -> dict[str, Counters]:
+    """The counters of the ports that are up, by name. A port of Ethernet has none."""
+    return {port.name: port.counters for port in ports if port.is_up and port.counters}
 
 
 def port_findings(
@@ -79,32 +57,19 @@ def port_findings(
         elif port.rate < rate:
             yield PortFinding(OTHERS["port-slow"], name, f"{name} has {port.rate} of {rate} Gb/s")
         own = samples.get(name, ())
-        flaps = _added(_after(own, mended.get(("port-flaps", name), 0)), LINK_DOWNED)
+        flaps = added(after(own, mended.get(("port-flaps", name), 0)), LINK_DOWNED)
         if flaps >= FLAPS:
             yield PortFinding(OTHERS["port-flaps"], name, f"{name} has lost its link {flaps} times in an hour")
-        if said := _errors(_after(own, mended.get(("port-errors", name), 0))):
+        if said := _errors(after(own, mended.get(("port-errors", name), 0))):
             yield PortFinding(OTHERS["port-errors"], name, f"{name} has in an hour {said}")
 
 
-def _after(samples: Sequence[PortSample], when: float) -> list[PortSample]:
-    return [each for each in samples if each.when >= when]
-
-
-def _added(samples: Sequence[PortSample], counter: str) -> int:
-    """What a counter has grown by. One that is smaller than before was reset, or has begun again at 0."""
-    return sum(max(0, _value(now, counter) - _value(before, counter)) for before, now in zip(samples, samples[1:]))
-
-
-def _errors(samples: Sequence[PortSample]) -> str:
+def _errors(samples: Sequence[Sample]) -> str:
     """The errors that are a fault. Those of a link that is set up again are none."""
     steady = [
         (before, now)
         for before, now in zip(samples, samples[1:])
-        if _value(before, LINK_DOWNED) == _value(now, LINK_DOWNED)
+        if value(before, LINK_DOWNED) == value(now, LINK_DOWNED)
     ]
-    added = {counter: sum(_added(pair, counter) for pair in steady) for counter in ERRORS}
-    return ", ".join(f"{count} {name}" for name, count in added.items() if count > ERRORS[name])
-
-
-def _value(sample: PortSample, counter: str) -> int:
-    return sample.counters.get(counter, 0)
+    counts = {counter: sum(added(pair, counter) for pair in steady) for counter in ERRORS}
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count > ERRORS[name])

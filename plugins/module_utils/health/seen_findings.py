@@ -23,10 +23,12 @@ from ..host.json_files import Record, read_record
 from ..host.kernel_messages import read_boot_id, read_kernel_messages
 from ..host.replacing import replace as replace_file
 from ..host.timeout_call import TimeoutCallError, call_with_timeout
-from .finding_table import AFTER, NODE, NONE, POWER_CYCLE, REBOOT, RESET, NodeFinding, drains
+from .error_samples import Counters, Sample, Samples, after, with_samples
+from .finding_table import AFTER, NODE, NONE, OTHERS, POWER_CYCLE, REBOOT, RESET, NodeFinding, drains
 from .gpu_findings import LASTING, DriverReport, GpuIdentity
 from .kernel_findings import KernelFinding, find_in
-from .port_findings import OF_STATE, PortSample, Samples, port_findings, with_samples
+from .nvlink_findings import link_errors
+from .port_findings import OF_STATE, counters_of, port_findings
 
 LASTING_FILE = "/var/lib/gpucluster-slurm/findings.json"
 VOLATILE_FILE = "/run/gpucluster-slurm/findings.json"
@@ -38,7 +40,7 @@ FIRST_RUN_SECONDS = 3600
 DISK_SECONDS = 5
 """Until a disk that does not answer is given up on."""
 
-KERNEL, DRIVER, PORT_STATE, PORT_COUNTERS = "kernel", "driver", "port state", "port counters"
+KERNEL, DRIVER, PORT_STATE, PORT_COUNTERS, LINKS = "kernel", "driver", "port state", "port counters", "links"
 """Where a finding was seen."""
 STATES: Mapping[str, str] = {DRIVER: "the driver no longer says it", PORT_STATE: "the port is as it should be"}
 """Sources whose findings last as long as they are seen, with the reason for their end."""
@@ -124,7 +126,7 @@ class FindingRecord:
     written: float = 0.0
     seen: tuple[Seen, ...] = ()
     samples: Samples = field(default_factory=dict)
-    """The counters of the ports in the last hour."""
+    """The counters of ports, and of the NVLinks of GPUs by UUID, in the last hour."""
 
     @property
     def counting(self) -> list[Seen]:
@@ -145,6 +147,8 @@ class HealthEvidence:
     """None if they were not read, or reading them has not ended."""
     wanted: Sequence[ConnectedPort] = ()
     """The ports of the machine type."""
+    links: Mapping[str, Counters] = field(default_factory=dict)
+    """The errors of the NVLinks of each GPU, by UUID, as far as they were read."""
     cursor: str = ""
     uptime: float = 0.0
     """Seconds since boot."""
@@ -174,9 +178,9 @@ def from_json(content: Mapping[str, Any]) -> FindingRecord:
         with suppress(TypeError, AttributeError):
             known = {name: value for name, value in entry.items() if name in names}
             seen.append(Seen(**{**known, "lines": tuple(known.get("lines", ()))}))
-    samples: dict[str, list[PortSample]] = {}
+    samples: dict[str, list[Sample]] = {}
     with suppress(TypeError, ValueError, AttributeError):
-        samples = {name: [PortSample(*each) for each in given] for name, given in content.get("samples", {}).items()}
+        samples = {name: [Sample(*each) for each in given] for name, given in content.get("samples", {}).items()}
     with suppress(TypeError, ValueError):
         return FindingRecord(
             str(content.get("boot", "")),
@@ -243,10 +247,12 @@ def updated(record: FindingRecord, evidence: HealthEvidence) -> FindingRecord:
         entries = {key: _closed_if_old(one, evidence) for key, one in entries.items()}
     if evidence.report:
         _add_report(entries, evidence.report, evidence)
-    samples = record.samples if record.boot == evidence.boot else {}
+    counters = {**counters_of(evidence.ports or ()), **evidence.links}
+    samples = with_samples(record.samples if record.boot == evidence.boot else {}, counters, evidence.now)
     if evidence.ports is not None:
-        samples = with_samples(samples, evidence.ports, evidence.now)
         _add_ports(entries, evidence.ports, samples, evidence)
+    if evidence.report:
+        _add_links(entries, evidence.report, samples, evidence)
     closed = [_mended(one, evidence) for one in entries.values()]
     return FindingRecord(evidence.boot, evidence.cursor, evidence.now, _kept(closed, evidence.boot), samples)
 
@@ -335,6 +341,19 @@ def _add_ports(
     seen = [_seen_now(entries, source, one, evidence) for source, one in found]
     _replace_states(entries, PORT_STATE, [one for one in seen if one.source == PORT_STATE])
     entries.update({one.key: one for one in seen if one.source == PORT_COUNTERS})
+
+
+def _add_links(
+    entries: dict[tuple[str, str], Seen], report: DriverReport, samples: Samples, evidence: HealthEvidence
+) -> None:
+    """Add the errors of NVLinks. They stay until a person has closed them, or the GPU is replaced."""
+    finding = OTHERS["nvlink-errors"]
+    for gpu in report.gpus:
+        before = entries.get((finding.name, gpu.address))
+        own = after(samples.get(gpu.uuid, ()), before.last if before and before.closed else 0)
+        if said := ", ".join(link_errors(own)):
+            seen = _seen_now(entries, LINKS, (finding, gpu.address, f"in an hour {said}"), evidence, gpu)
+            entries[seen.key] = seen
 
 
 def _seen_now(

@@ -44,7 +44,8 @@ from ..client.commands import CommandError, output
 from ..client.drains import APPENDED, HEALTH
 from ..client.scontrol import reason_of, records
 from ..hardware.network_ports import ConnectedPort, Port, parse_connected, parse_ports, ports_command
-from ..health import seen_findings
+from ..health import nvlink_findings, seen_findings
+from ..health.error_samples import Counters
 from ..health.finding_table import NODE, SHARED, of_drain, of_reason
 from ..health.gpu_findings import LEFT, DriverReport, read_report
 from ..health.kernel_findings import find_in
@@ -66,6 +67,8 @@ SETTINGS = "/etc/gpucluster-slurm/health.json"
 GPU = "gpu"
 """The check that asks the driver for a list of the GPUs."""
 KERNEL, GPU_ERRORS, PORTS = "kernel", "gpu_errors", "ports"
+NVLINKS = "nvlinks"
+"""Is of the check `gpu_errors`, of several GPUs."""
 """The checks that are no files."""
 KERNEL_SEEN = "/run/gpucluster-slurm/kernel-seen"
 """The time of the newest message that was seen, in seconds since boot, as dmesg has it. slurm-prolog has this path: it
@@ -216,6 +219,8 @@ def built_in(chosen: Collection[str], settings: Mapping[str, Any], cursor: str) 
         found[KERNEL] = journal_command(cursor)
     if GPU_ERRORS in chosen and gpus and shutil.which("nvidia-smi", path=PATH):
         found[GPU_ERRORS] = ["nvidia-smi", "-q", "-x"]
+        if gpus > 1:
+            found[NVLINKS] = [*nvlink_findings.COMMAND]
     if PORTS in chosen and wanted_of(settings):
         found[PORTS] = ports_command()
     return found
@@ -244,6 +249,7 @@ def see(
         report=report_of(results.get(GPU_ERRORS)),
         ports=ports_of(results.get(PORTS)) if wanted else [],
         wanted=wanted,
+        links=links_of(results.get(NVLINKS)),
         cursor="" if lost else cursor or record.cursor,
         uptime=time.monotonic(),
         xids=seen_findings.names_of(settings.get("xids", ())),
@@ -262,6 +268,11 @@ def check_of(one: Seen) -> str:
 def ports_of(result: Result | None) -> list[Port] | None:
     """The ports of the node; None if they were not read, or reading them has not ended."""
     return parse_ports(result.output) if result and result.status == 0 else None
+
+
+def links_of(result: Result | None) -> Mapping[str, Counters]:
+    """The errors of NVLinks; empty if they were not read, or reading them has not ended."""
+    return nvlink_findings.parse_links(result.output) if result and result.status == 0 else {}
 
 
 def report_of(result: Result | None) -> DriverReport | None:
@@ -380,7 +391,8 @@ def examine() -> int:
         del results[KERNEL]
     if GPU_ERRORS in own and GPU in results and results[GPU].error:
         # It has asked the same driver, and says more.
-        del results[GPU_ERRORS]
+        for name in (GPU_ERRORS, NVLINKS):
+            results.pop(name, None)
     unkept = seen_findings.remember(record)
     wrong = reasons(results, seen)
     for name, what in wrong.items():

@@ -291,6 +291,7 @@ def test_each_finding_of_the_table_has_a_history_or_a_check() -> None:
         "gpu-repair-pending",
         "gpu-fabric-split",
         "gpu-process-left",
+        "nvlink-errors",
         *(name for name in OTHERS if name.startswith("port-")),
     }
     assert {*OTHERS} == (of_histories | of_checks | elsewhere) & {*OTHERS}

@@ -32,8 +32,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.network_
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health import seen_findings
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health.error_samples import SAMPLES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import OTHERS
-from ansible_collections.gpucluster.slurm.plugins.module_utils.health.port_findings import SAMPLES
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.seen_findings import (
     FindingRecord,
     HealthEvidence,
