@@ -15,8 +15,8 @@ import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -403,25 +403,70 @@ def test_rdma(tmp_path: Path) -> None:
     assert node_speed.rails([]) == []
 
 
-def test_the_slowest_rail_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each rail of the node is measured with the same rail of the other. srun and ib_write_bw are stand-ins."""
-    ports = [Port(f"mlx5_{number}", 1, "InfiniBand", "ACTIVE", "LinkUp", 400, {}) for number in range(3)]
-    speeds = {"mlx5_0": 392.0, "mlx5_1": 97.5, "mlx5_2": 391.0}
-    asked = []
+RAILS = [Port(f"mlx5_{number}", 1, "InfiniBand", "ACTIVE", "LinkUp", 400, {}) for number in range(4)]
 
-    def answer(command: list[str], _seconds: float) -> str:
-        asked.append(command[command.index("-d") + 1])
-        return PERFTEST.replace("392.87", str(speeds[asked[-1]]))
+Measured = Callable[[str, Mapping[str, float]], "tuple[dict[str, Any], list[str]]"]
 
-    monkeypatch.setattr(node_speed, "read_ports", lambda _tree: ports)
+
+@pytest.fixture(name="measure_rails")
+def rails_of_stand_ins(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Measured:
+    """Measure with stand-ins for srun and ib_write_bw. Returns the result, and the pairs of adapters in their order."""
+    asked: list[str] = []
+
+    def measure_rails(test: str, speeds: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
+        def start(command: list[str]) -> AbstractContextManager[None]:
+            asked.append(command[command.index("-d") + 1])
+            return nullcontext()
+
+        def run(command: list[str], _seconds: float) -> str:
+            asked[-1] = f"{command[command.index('-d') + 1]} {asked[-1]}"
+            if asked[-1] not in speeds:
+                raise accept_results.MeasureError("ib_write_bw ended with 1: Failed status 12")
+            return PERFTEST.replace("392.87", str(speeds[asked[-1]]))
+
+        monkeypatch.setattr(node_speed, "run", run)
+        monkeypatch.setattr(node_speed, "background", start)
+        node_speed.measure_rdma(accept_results.Results(["n1", "n2"], frozenset([test])))
+        (line,) = capsys.readouterr().out.splitlines()
+        return (json.loads(line) if line.startswith("{") else {"missed": line}), asked
+
+    monkeypatch.setattr(node_speed, "read_ports", lambda _tree: RAILS)
     monkeypatch.setattr(node_speed, "there", lambda _program: True)
-    monkeypatch.setattr(node_speed, "background", lambda _command: nullcontext())
     monkeypatch.setattr(node_speed, "until_it_answers", lambda ask, _server: ask())
-    monkeypatch.setattr(node_speed, "run", answer)
-    node_speed.measure_rdma(accept_results.Results(["n1", "n2"], frozenset(["network_rdma"])))
-    (line,) = capsys.readouterr().out.splitlines()
-    result = json.loads(line)
+    return measure_rails
+
+
+def test_the_slowest_rail_is_named(measure_rails: Measured) -> None:
+    """Each rail of the node is measured with the same rail of the other."""
+    speeds = {"mlx5_0 mlx5_0": 392.0, "mlx5_1 mlx5_1": 97.5, "mlx5_2 mlx5_2": 391.0, "mlx5_3 mlx5_3": 391.0}
+    result, asked = measure_rails("network_rdma", speeds)
     assert (result["value"], result["text"], asked) == (97.5, "mlx5_1/1", [*speeds])
+
+
+def test_each_rail_is_measured_with_another_one(measure_rails: Measured) -> None:
+    speeds = {"mlx5_0 mlx5_1": 380.0, "mlx5_1 mlx5_2": 381.0, "mlx5_2 mlx5_3": 190.0, "mlx5_3 mlx5_0": 380.0}
+    result, asked = measure_rails("network_rdma_across", speeds)
+    assert (result["value"], result["text"], asked[1:]) == (190.0, "mlx5_2/1 to mlx5_3/1", [*speeds])
+
+
+def test_rails_of_two_planes_are_measured_with_those_of_their_plane(measure_rails: Measured) -> None:
+    speeds = {"mlx5_0 mlx5_2": 380.0, "mlx5_1 mlx5_3": 381.0, "mlx5_2 mlx5_0": 382.0, "mlx5_3 mlx5_1": 370.0}
+    result, asked = measure_rails("network_rdma_across", speeds)
+    assert (result["value"], result["text"]) == (370.0, "mlx5_3/1 to mlx5_1/1")
+    assert asked == ["mlx5_0 mlx5_1", "mlx5_0 mlx5_2", *speeds]
+
+
+@pytest.mark.parametrize(
+    ("speeds", "why"),
+    [
+        ({}, "mlx5_0/1 reaches no other rail of the other node; are they separate networks?"),
+        # A cable is in the wrong switch.
+        ({"mlx5_0 mlx5_2": 380.0}, "from mlx5_1/1 to mlx5_3/1: ib_write_bw ended with 1"),
+    ],
+)
+def test_rails_that_do_not_reach_others_are_named(measure_rails: Measured, speeds: dict[str, float], why: str) -> None:
+    result, _asked = measure_rails("network_rdma_across", speeds)
+    assert result["missed"].startswith(f"not measured: network_rdma_across: {why}")
 
 
 def test_a_value_that_is_no_number_is_none(capsys: pytest.CaptureFixture[str]) -> None:

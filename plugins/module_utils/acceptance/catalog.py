@@ -81,8 +81,8 @@ def _hpcc(name: str, meaning: str, unit: str) -> AcceptanceTest:
     return AcceptanceTest(name, meaning, "quick", Scope.NODE, unit, programs=("hpcc",), seconds=30)
 
 
-def _network(name: str, meaning: str, program: str) -> AcceptanceTest:
-    return AcceptanceTest(name, meaning, "medium", Scope.PAIR, "Gb/s", programs=(program,), seconds=15)
+def _network(name: str, meaning: str, program: str, seconds: int = 15) -> AcceptanceTest:
+    return AcceptanceTest(name, meaning, "medium", Scope.PAIR, "Gb/s", programs=(program,), seconds=seconds)
 
 
 def _dcgm(number: int, level: str, seconds: int) -> AcceptanceTest:
@@ -132,6 +132,7 @@ TESTS: dict[str, AcceptanceTest] = {
         _disk("disk_read_shared", "reading from the shared file system", "medium", 0.25, shared=True),
         _network("network_tcp", "TCP between two nodes", "iperf3"),
         _network("network_rdma", "RDMA writes between two nodes", "ib_write_bw"),
+        _network("network_rdma_across", "RDMA writes to another rail of a node", "ib_write_bw", 30),
         _dcgm(1, "quick", 10),
         _dcgm(2, "medium", 120),
         _dcgm(3, "long", 1800),

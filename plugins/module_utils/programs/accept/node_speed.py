@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,11 @@ MATRIX = 32 * MIB
 """Bytes of hpcc's matrix for each core, more than its share of a cache."""
 
 HPCC_SECONDS = 900
+
+MESSAGE = 8 * MIB
+"""Bytes of a message of ib_write_bw."""
+SERVERS = itertools.count()
+"""Each server of ib_write_bw listens on a port of its own: the one before may not have ended yet."""
 
 
 def measure_files(results: Results, kind: str, directory: str) -> None:
@@ -218,23 +224,59 @@ def read_iperf3(text: str) -> float:
 
 
 def measure_rdma(results: Results) -> None:
-    """ib_write_bw over each rail, one after the other. The slowest counts and is named."""
-    ports = rails(read_ports(Tree()))
-    if not ports or not results.wanted("network_rdma"):
-        return
-    with results.named("network_rdma"):
-        if not there("ib_write_bw"):
-            raise MeasureError("ib_write_bw (package perftest) is not installed")
-        other, values = results.other, {}
-        for number, port in enumerate(ports):
-            listens = 18000 + (int(os.environ.get("SLURM_JOB_ID", "0")) + number) % 1000
-            options = ["-d", port.device, "-i", str(port.number), "-p", str(listens)]
-            options += ["-s", "8388608", "-n", "2000", "--report_gbits", "-F"]
-            with background(on_node(other, "ib_write_bw", *options)) as server:
-                client = ["ib_write_bw", *options, other]
-                values[port.name] = until_it_answers(partial(ask_perftest, client), server)
-        slowest = min(values, key=values.__getitem__)
-        results.add("network_rdma", values[slowest], size=8388608, text=slowest if len(values) > 1 else "")
+    """ib_write_bw over each rail, then from each rail to another one, one after the other. The slowest is named."""
+    ports, speed = rails(read_ports(Tree())), partial(rdma_speed, results.other)
+    if ports and results.wanted("network_rdma"):
+        with results.named("network_rdma"):
+            add_slowest(results, "network_rdma", {port.name: speed(port, port) for port in ports})
+    if len(ports) > 1 and results.wanted("network_rdma_across"):
+        with results.named("network_rdma_across"):
+            add_slowest(results, "network_rdma_across", across(ports, speed))
+
+
+Speed = Callable[[Port, Port], float]
+"""Gbit/s from a port of this node to one of the other. Raises MeasureError."""
+
+
+def across(ports: Sequence[Port], speed: Speed) -> dict[str, float]:
+    """Gbit/s from each rail to another one of the other node, by their names.
+
+    The other one is as far on as the first that the first rail reaches: rails on different planes do not reach each
+    other. Raises MeasureError if a rail does not reach its other one.
+    """
+    distance = first_reached(ports, speed)
+    others = [*ports[distance:], *ports[:distance]]
+    return {f"{here.name} to {other.name}": speed(here, other) for here, other in zip(ports, others)}
+
+
+def first_reached(ports: Sequence[Port], speed: Speed) -> int:
+    """The place of the first other rail that the first rail reaches. Raises MeasureError if there is none."""
+    for place in range(1, len(ports)):
+        with contextlib.suppress(MeasureError):
+            speed(ports[0], ports[place])
+            return place
+    raise MeasureError(f"{ports[0].name} reaches no other rail of the other node; are they separate networks?")
+
+
+def add_slowest(results: Results, test: str, values: Mapping[str, float]) -> None:
+    """Print the slowest of these values, with its name if there are others."""
+    slowest = min(values, key=values.__getitem__)
+    results.add(test, values[slowest], size=MESSAGE, text=slowest if len(values) > 1 else "")
+
+
+def rdma_speed(node: str, here: Port, other: Port) -> float:
+    """Gbit/s of ib_write_bw from a port of this node to one of the other node. Raises MeasureError."""
+    if not there("ib_write_bw"):
+        raise MeasureError("ib_write_bw (package perftest) is not installed")
+    listens = 18000 + (int(os.environ.get("SLURM_JOB_ID", "0")) + next(SERVERS)) % 1000
+    common = ["ib_write_bw", "-p", str(listens), "-s", str(MESSAGE), "-n", "2000", "--report_gbits", "-F"]
+    server = [*common, "-d", other.device, "-i", str(other.number)]
+    client = [*common, "-d", here.device, "-i", str(here.number), node]
+    try:
+        with background(on_node(node, *server)) as process:
+            return until_it_answers(partial(ask_perftest, client), process)
+    except MeasureError as error:
+        raise MeasureError(f"from {here.name} to {other.name}: {error}") from error
 
 
 def rails(ports: Sequence[Port]) -> list[Port]:

@@ -96,7 +96,9 @@ def test_the_jobs_of_a_node_and_of_a_pair() -> None:
     partners = Counter(name for task in pairs for name in expand(task["nodes"]))
     assert min(partners.values()) >= 3
     assert {*partners} == {*NAMES}
-    assert "slurm-accept pair --tests=network_tcp,network_rdma --nodes=" in pairs[0]["job"]["script"]
+    assert (
+        "slurm-accept pair --tests=network_tcp,network_rdma,network_rdma_across --nodes=" in pairs[0]["job"]["script"]
+    )
 
 
 def test_the_jobs_of_nodes_with_gpus() -> None:
@@ -271,6 +273,7 @@ def test_a_baseline_is_proposed_and_used() -> None:
     text = accept.baseline_text(site)
     assert {entry["test"] for entry in yaml.safe_load(text)} == {
         *("stream", "dgemm", "disk_write_local", "disk_read_local", "network_tcp", "network_rdma"),
+        "network_rdma_across",
     }
     assert accept.baseline_change(site)[0] == "--- reviewed"
     assert accept.baseline_path(site) == "/cluster/my.baseline.yml"
