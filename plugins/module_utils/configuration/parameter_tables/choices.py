@@ -133,6 +133,14 @@ HINTS = {
         conmgr_threads{24.11+} conmgr_use_poll{24.11+} conmgr_wait_write_delay{24.11+} conmgr_write_timeout{24.11+}
         contain_spank{24.05+} l3cache_as_socket numa_node_as_socket shutdown_on_reboot
     """,
+    "SwitchParameters": """
+        adjust_limits{23.02+} def_ destroy_retries={24.11+} fm_auth={23.11+} fm_authdir={23.11+}
+        fm_authdir_ctld={26.05+} fm_mtls_ca={25.05+} fm_mtls_cert={25.05+} fm_mtls_key={25.05+} fm_mtls_url={25.05+}
+        fm_url={23.11+} hwcoll_addrs_per_job={23.11+} hwcoll_num_nodes={23.11+} imex_channel_count={24.05+}
+        imex_dev_major={24.05+} jlope_auth={23.02-24.05} jlope_authdir={23.02-24.05} jlope_url={23.02-24.05}
+        job_vni{23.02+} max_ nic_distribution_count={25.11+} no_adjust_limits{23.02+} res_ single_node_vni{23.02+} tcs=
+        vnis=
+    """,
     "TopologyParam": """
         BlockAsNodeRank{25.11+} Dragonfly NoCtldInAddrAny NoInAddrAny RoutePart{23.11+} RouteTree{23.11+}
         SwitchAsNodeRank{23.02+} TopoMaxSizeUnroll={24.11+} TopoOptional

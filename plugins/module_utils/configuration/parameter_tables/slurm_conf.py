@@ -247,7 +247,7 @@ SuspendProgram                  path                   reconfigure
 SuspendRate                     u16 nodes/min          reconfigure
 SuspendTime                     idle                   reconfigure
 SuspendTimeout                  u16 s                  reconfigure
-SwitchParameters                text                   reconfigure
+SwitchParameters                hints                  reconfigure
 SwitchType                      plugin switch          cluster
 TaskEpilog                      path                   reconfigure
 TaskPlugin                      plugins task           slurmd

@@ -21,6 +21,11 @@ from ..known.whole_cluster import id_variables, ip_addresses, is_controller, slu
 LEAST_MIB = 64
 """What must be free where a controller or the database writes."""
 
+IMEX_CHANNELS = 2048
+"""Channels that Slurm gives to jobs by default (`channel_count` in switch_nvidia_imex.c)."""
+LEAST_CHANNELS = 2
+"""Fewer are none: channel 0 is of no job (`_setup_controller` there)."""
+
 
 def objections(host: RunHost) -> list[str]:
     """Why the run refuses this host."""
@@ -104,17 +109,37 @@ def _imex(host: RunHost) -> Iterator[str]:
     plugin = str(conf.get("SwitchType", "")).lower()
     if plugin != "switch/nvidia_imex" or not host.option("nvidia_driver", "nvidia_driver_imex_nodes"):
         return
+    parameters = str(conf.get("SwitchParameters", "")).lower()
     options = str(host.option("nvidia_driver", "nvidia_driver_module_options").get("nvidia", ""))
+    yield from _imex_channels(parameters, options)
     if re.search(r"NVreg_CreateImexChannel0=0*[1-9]", options):
         yield (
             "nvidia_driver_module_options has NVreg_CreateImexChannel0, a channel that all jobs share, and SwitchType "
             "switch/nvidia_imex gives each job one of its own; remove one of the two"
         )
-    if host.facts["imex_channels"] is False and "imex_dev_major=" not in str(conf.get("SwitchParameters", "")).lower():
+    if host.facts["imex_channels"] is False and "imex_dev_major=" not in parameters:
         yield (
             "NVIDIA's driver has no IMEX channels (/proc/devices has no nvidia-caps-imex-channels), so jobs would run "
             "without one: SwitchType switch/nvidia_imex only warns in slurmd's log. Install a driver that has them, "
             "and let NVreg_ImexChannelCount be more than 0"
+        )
+
+
+def _imex_channels(parameters: str, options: str) -> Iterator[str]:
+    """A number of channels with which some jobs get none, or one that the driver does not have."""
+    given = re.search(r"imex_channel_count=(\d*)", parameters)
+    of_driver = re.search(r"NVreg_ImexChannelCount=(\d+)", options)
+    count = int(given[1] or 0) if given else IMEX_CHANNELS
+    if count < LEAST_CHANNELS:
+        yield (
+            f"slurm_conf: SwitchParameters: found imex_channel_count={count}, with which jobs would run without an "
+            f"IMEX channel; allowed: {LEAST_CHANNELS} or more"
+        )
+    elif of_driver and int(of_driver[1]) < count:
+        yield (
+            f"nvidia_driver_module_options: found NVreg_ImexChannelCount={of_driver[1]}, and Slurm gives jobs "
+            f"{count} IMEX channels; set SwitchParameters (slurm_conf) to imex_channel_count={of_driver[1]}, "
+            "or give the driver more"
         )
 
 

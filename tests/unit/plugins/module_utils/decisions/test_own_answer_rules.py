@@ -224,6 +224,13 @@ CHANNEL: dict[str, Any] = {
 }
 
 
+def imex_counts(parameters: str, of_driver: str) -> dict[str, Any]:
+    """Variables of a domain with the numbers of channels of Slurm and of the driver."""
+    options = {"nvidia": f"NVreg_ImexChannelCount={of_driver}"} if of_driver else {}
+    conf = {**IMEX["slurm_conf"], "SwitchParameters": parameters}
+    return {**IMEX, "slurm_conf": conf, "nvidia_driver_module_options": options}
+
+
 @pytest.mark.parametrize(
     ("variables", "channels", "beginnings"),
     [
@@ -235,6 +242,16 @@ CHANNEL: dict[str, Any] = {
         ({**IMEX, "nvidia_driver_imex_nodes": ""}, False, []),  # a node outside of a domain
         ({**IMEX, **CHANNEL}, True, ["nvidia_driver_module_options has NVreg_CreateImexChannel0"]),
         ({**CHANNEL, "nvidia_driver_imex_nodes": "n[1-2]"}, True, []),
+        (imex_counts("imex_channel_count=1", ""), True, ["slurm_conf: SwitchParameters: found imex_channel_count=1, "]),
+        (imex_counts("imex_channel_count=", ""), True, ["slurm_conf: SwitchParameters: found imex_channel_count=0, "]),
+        (imex_counts("imex_channel_count=2", ""), True, []),
+        (
+            imex_counts("", "64"),
+            True,
+            ["nvidia_driver_module_options: found NVreg_ImexChannelCount=64, and Slurm gives"],
+        ),
+        (imex_counts("imex_channel_count=64,imex_dev_major=511", "64"), True, []),
+        (imex_counts("imex_channel_count=4096", "4096"), True, []),
     ],
 )
 def test_no_job_of_a_domain_runs_without_a_channel(
