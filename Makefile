@@ -29,12 +29,12 @@ demo-ssh := ANSIBLE_SSH_COMMON_ARGS='-F $(CURDIR)/$(demo-hosts)'
 # scenario driver takes hours.
 check-lanes := unit lint sanity doc-lint
 test-lanes := unit molecule-containers molecule-default molecule-slurm-26.05 \
-  $(filter-out unit,$(check-lanes)) molecule-guide
+  $(filter-out unit,$(check-lanes))
 all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecule-wide-26.05 molecule-commands' 'molecule-machines molecule-machines-26.05' \
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-accept molecule-remove molecule-reset molecule-hundred@150 molecule-thousand@90 molecule-prologs \
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
   molecule-metrics@90 'molecule-rest molecule-rest-26.05' \
-  'molecule-rotation molecule-rotation-26.05' molecule-gpu-use molecule-notebook molecule-first \
+  'molecule-rotation molecule-rotation-26.05' molecule-gpu-use molecule-guide molecule-notebook molecule-first \
   molecule-image molecule-slurm-22.05 molecule-single device rdma site \
   'sanity sanity-rest sanity-hosts' core-2.20 galaxy \
   $(filter-out molecule-default sanity,$(test-lanes))
@@ -47,7 +47,7 @@ help: ## show this list
 check: $(ready) ## run lint, unit, sanity and doc-lint: no hosts, 3 to 6 minutes
 	@tests/tools/stages $(check-lanes)
 
-test: $(ready) ## run check, the scenarios default, containers and guide, and one for the newest release of Slurm
+test: $(ready) ## run check, the scenarios default and containers, and one for the newest release of Slurm
 	@tests/tools/stalest --old $(all-lanes)
 	@tests/tools/stages $(test-lanes)
 

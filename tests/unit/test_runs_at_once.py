@@ -122,6 +122,7 @@ def refused(site: Hosts, limit: str, *words: str) -> None:
     assert all(each in said for each in words), said
 
 
+@pytest.mark.rare  # 40 s; the other tests have two slices, and runs that must be alone
 def test_runs_share_the_lock_only_if_they_cannot_meet(site: Hosts) -> None:
     with held(site, "n1", "slurm_packages", "n1,n2") as one:
         assert lock(site) == ["n[1-2]"]

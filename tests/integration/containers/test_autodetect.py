@@ -153,7 +153,9 @@ WRONG = {
 def checked(equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """What comes of other declarations. Of the wrong ones by the roles that check them: hardware before Slurm is asked,
     as on a node whose instances somebody has made by hand, slurmctld where Slurm checks, and nvidia_mig where slurmctld
-    is away. Of whole GPUs, and of those with instances after them, by nvidia_mig."""
+    is away. Of whole GPUs, and of those with instances after them, by nvidia_mig.
+
+    The tests that use it are rare: it takes 40 s, and unit tests have the rules and what slurmctld says."""
     types = "{{ hostvars.front.slurm_hardware_types | combine({'mig': {'gres': declared}}, recursive=True) }}"
     cases: dict[str, Case] = {}
     for name, (gres, _counts) in WRONG.items():
@@ -171,6 +173,7 @@ def checked(equipped: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return outcomes
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_declaration_is_refused_and_slurm_refuses_it(checked: dict[str, Run], name: str) -> None:
     assert f"{NODE} would become INVAL: gres/gpu" in str(checked[f"{name} before"].failed)
@@ -182,12 +185,14 @@ def test_a_wrong_declaration_is_refused_and_slurm_refuses_it(checked: dict[str, 
     assert "Rolled back: the old files are in force again." in failed
 
 
+@pytest.mark.rare
 def test_no_answer_of_slurmctld_is_not_taken_for_no_job(checked: dict[str, Run]) -> None:
     run = checked["away"]
     assert f"would end jobs on {NODE}, and slurmctld does not say whether there are any" in str(run.failed)
     assert run.changed == {}
 
 
+@pytest.mark.rare
 def test_whole_gpus_come_back_and_have_instances_again(lab: Lab, checked: dict[str, Run]) -> None:
     """The commands are those of the boot and these: what was refused has given none."""
     assert (checked["whole"].failed, checked["instances"].failed) == ({}, {})

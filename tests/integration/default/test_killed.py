@@ -126,6 +126,7 @@ def test_the_next_run_waits_for_the_tasks_of_a_killed_one(lab: Lab) -> None:
     works(lab, kill_wait=31)
 
 
+@pytest.mark.rare  # 40 s; the tests before it complete runs that were killed
 def test_the_way_back_ends_where_it_began(
     lab: Lab, secrets: Path, old: tuple[dict[Path, bytes], dict[str, str]]
 ) -> None:
