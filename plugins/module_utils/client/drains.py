@@ -14,6 +14,7 @@ ROLLING = "gpucluster.slurm rolling: "
 ACCEPT = "gpucluster.slurm accept: "
 LEAVING = "gpucluster.slurm remove_nodes: "
 RESET = "gpucluster.slurm reset: "
+REPAIR = "gpucluster.slurm repair: "
 MIG = "gpucluster.slurm: other MIG instances"
 DRIVER = "gpucluster.slurm: NVIDIA driver"
 
@@ -23,6 +24,7 @@ OWNERS = {
     ACCEPT: "accept",
     LEAVING: "remove_nodes",
     RESET: "reset",
+    REPAIR: "repair",
     MIG: "MIG",
     DRIVER: "the NVIDIA driver",
 }
