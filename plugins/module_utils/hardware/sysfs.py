@@ -91,6 +91,14 @@ class Tree:
         except OSError:
             return None
 
+    def content(self, name: str) -> bytes:
+        """The content of a file; empty without it, or if it cannot be read."""
+        try:
+            with open(self.path(name), "rb") as file:
+                return file.read()
+        except OSError:
+            return b""
+
     def number(self, name: str) -> int | None:
         """The number that a file begins with."""
         match = re.match(r"-?\d+", self.text(name) or "")

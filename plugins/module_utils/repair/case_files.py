@@ -1,0 +1,98 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files of cases: for each a file of its state and one of its evidence, for root alone.
+
+They are in a directory that all controllers see, so that the one that takes over goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..host import replacing
+from ..host.json_files import SettingsError, read_settings
+from ..language.errors import CollectionError
+from .case_evidence import CaseEvidence, evidence_from
+from .cases import NodeCase, from_json, to_json
+
+CASES, EVIDENCE = "cases", "evidence"
+
+
+class CaseFileError(CollectionError):
+    """A file of a case that cannot be read, in one line."""
+
+
+class CaseFiles:
+    """The cases in a directory."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = Path(directory)
+
+    def make(self) -> None:
+        """Make the directories. Raises OSError."""
+        for path in (self.directory, self.directory / CASES, self.directory / EVIDENCE):
+            path.mkdir(mode=0o700, exist_ok=True)
+
+    def read(self) -> list[NodeCase]:
+        """All cases, the oldest first. Raises CaseFileError: a round without one of them could treat its node anew."""
+        return [self._case(path) for path in sorted((self.directory / CASES).glob("*.json"), key=_number)]
+
+    def write(self, case: NodeCase) -> None:
+        """Keep a case. Raises OSError."""
+        self._write(CASES, case.number, to_json(case))
+
+    def write_evidence(self, number: int, evidence: CaseEvidence) -> None:
+        """Keep the evidence of a case. Raises OSError."""
+        self._write(EVIDENCE, number, asdict(evidence))
+
+    def evidence(self, number: int) -> CaseEvidence | None:
+        """The evidence of a case; None without it. Raises CaseFileError."""
+        path = self._path(EVIDENCE, number)
+        if not path.exists():
+            return None
+        try:
+            return evidence_from(read_settings(str(path)))
+        except (SettingsError, TypeError, KeyError) as error:
+            raise CaseFileError(f"{path}: no evidence of a case: {error}") from error
+
+    def forget(self, before: float) -> list[int]:
+        """Remove the cases that ended before a time, and their evidence. Returns their numbers.
+
+        The last case stays, so that its number is not given again.
+        """
+        old = [case.number for case in self.read()[:-1] if not case.is_open and case.since < before]
+        for number in old:
+            # In this order: evidence without its case would never be removed.
+            replacing.remove(str(self._path(EVIDENCE, number)))
+            replacing.remove(str(self._path(CASES, number)))
+        return old
+
+    def _path(self, kind: str, number: int) -> Path:
+        return self.directory / kind / f"{number}.json"
+
+    def _write(self, kind: str, number: int, content: Mapping[str, Any]) -> None:
+        text = f"{json.dumps(content, indent=1)}\n"
+        replacing.replace(str(self._path(kind, number)), text.encode(), 0o600, synced=True)
+
+    @staticmethod
+    def _case(path: Path) -> NodeCase:
+        try:
+            case = from_json(read_settings(str(path)))
+        except (SettingsError, TypeError, ValueError) as error:
+            raise CaseFileError(f"{path}: no case: {error}") from error
+        if case.number != _number(path):
+            raise CaseFileError(f"{path}: found the case {case.number}")
+        return case
+
+
+def _number(path: Path) -> int:
+    """The number of a case, by the name of its file."""
+    try:
+        return int(path.stem)
+    except ValueError as error:
+        raise CaseFileError(f"{path}: found {path.stem}, allowed: the number of a case") from error
