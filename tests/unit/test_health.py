@@ -459,6 +459,24 @@ def test_errors_of_a_link_between_gpus_are_a_reason(
     assert run(health, monkeypatch, node, "exit 0")[1:] == [f"update NodeName=gpu01 State=DRAIN Reason={reason}"]
 
 
+def test_the_text_for_a_vendor(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (node / "smi").write_text(REPORT.replace("<gpu_recovery_action>None<", "<gpu_recovery_action>N/A<"))
+    (node / "journal").write_text(said_by_kernel(FALLEN))
+    run(health, monkeypatch, node, "exit 0")
+    capsys.readouterr()
+    assert health.main(["--vendor"]) == 0
+    text = capsys.readouterr().out
+    assert f"Node {os.uname().nodename}: " in text
+    assert "GPU 0000:00:06: NVIDIA H200, serial number 1234567890123, part 692-2G520-0282-000" in text
+    assert "xid-79 0000:00:06: " in text
+    assert "    Xid (PCI:0000:00:06): 79, pid=2, GPU has fallen off the bus.\n" in text
+    (node / "bin/nvidia-smi").write_text("#!/bin/sh\nexit 15\n")
+    assert health.main(["--vendor"]) == 0
+    assert "driver unknown" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("status", [1, 127])
 def test_a_journal_that_cannot_be_read_is_no_reason(
     health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path, status: int

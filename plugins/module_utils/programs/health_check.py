@@ -6,6 +6,7 @@
 
 usage: slurm-health                    run all checks, as slurmd does
        slurm-health --list             show what was seen of the GPUs and in the kernel's messages, and why it ended
+       slurm-health --vendor           a text for a vendor: parts with serial numbers, firmware, findings, messages
        slurm-health --close NAME...    a person has mended findings, such as xid-48, or `all`
        slurm-health --before-job       exit status 3 if the node must not start a job (slurm-prolog)
        slurm-health --after-job        see what a job has left on the GPUs (slurm-epilog)
@@ -44,6 +45,7 @@ from ..client.commands import CommandError, output
 from ..client.drains import APPENDED, HEALTH
 from ..client.scontrol import reason_of, records
 from ..hardware.network_ports import ConnectedPort, Port, parse_connected, parse_ports, ports_command
+from ..hardware.sysfs import Tree
 from ..health import nvlink_findings, seen_findings
 from ..health.error_samples import Counters
 from ..health.finding_table import NODE, SHARED, of_drain, of_reason
@@ -56,6 +58,7 @@ from ..host.json_files import read_record
 from ..host.kernel_messages import KernelMessage, journal_command, merged, parse_journal, read_boot_id, read_ring
 from ..host.locks import locked
 from ..language.formatting import visible
+from ..repair.case_evidence import collect, vendor_text
 
 SILENT = "Not responding"
 """Beginning of Slurm's reasons for nodes that do not answer. Slurm replaces only these reasons."""
@@ -508,6 +511,17 @@ def show(record: FindingRecord) -> Iterator[str]:
         yield f"{when}  {one.name} {one.subject} ({state}; {one.kind}, action: {one.action}{gpu}): {visible(one.text)}"
 
 
+def for_vendor() -> str:
+    """What a vendor asks for when something is to be repaired or replaced."""
+    settings = read_record(SETTINGS)
+    commands = {name: command for name, command in built_in({GPU_ERRORS}, settings, "").items() if name == GPU_ERRORS}
+    results, _hung = run_checks(commands, environment_of(settings), DRIVER_SECONDS, {})
+    xml = results[GPU_ERRORS].output if GPU_ERRORS in results and not results[GPU_ERRORS].error else ""
+    now = time.time()
+    evidence = collect(os.uname().nodename, Tree(), read_boot_id(), seen_findings.load().seen, xml, now)
+    return vendor_text(evidence, (), time.strftime("%Y-%m-%d %H:%M", time.localtime(now)))
+
+
 def close(names: Sequence[str]) -> int:
     """Close findings, as a person has asked for. Returns the exit status."""
     who = os.environ.get("SUDO_USER") or os.environ.get("USER") or "root"
@@ -525,12 +539,15 @@ def main(words: Sequence[str] | None = None) -> int:
     os.umask(0o022)  # that of a person who runs it may be any, and other programs use the directory
     arguments = [*(sys.argv[1:] if words is None else words)]
     word = arguments[0] if arguments else ""
-    known = word in ("", "--list", "--close", "--before-job", "--after-job")
+    known = word in ("", "--list", "--vendor", "--close", "--before-job", "--after-job")
     if not known or (word == "--close") != (len(arguments) > 1):
         print((__doc__ or "").partition("\n\n")[2].partition("\n\n")[0])
         return 0 if word in ("-h", "--help") else 2
     if word == "--list":
         print(*show(seen_findings.load()), sep="\n")
+        return 0
+    if word == "--vendor":
+        print(for_vendor(), end="")
         return 0
     os.makedirs(os.path.dirname(STATE), mode=0o755, exist_ok=True)
     if word == "--before-job":

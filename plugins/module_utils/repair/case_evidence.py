@@ -187,18 +187,17 @@ def vendor_text(evidence: CaseEvidence, done: Sequence[str], when: str) -> str:
         when: the time of the evidence, in words.
     """
     machine = evidence.machine
-    concerned = {str(one["subject"]) for one in evidence.findings if not one["closed"]}
+    found = [one for one in evidence.findings if not one["closed"]]
+    concerned = {str(one["subject"]) for one in found}
     lines = [
         f"Node {evidence.node}: {machine['vendor']} {machine['product']}, serial number {_known(machine['serial'])}",
         f"Firmware {_known(machine['firmware'])}, kernel {evidence.kernel}, driver {_known(evidence.driver)}",
         f"Evidence of {when}",
         "",
         *_parts(evidence, concerned),
-        "Findings:",
-        *(line for one in evidence.findings if not one["closed"] for line in _finding(one)),
-        "",
-        "Done:",
-        *(f"  {line}" for line in done or ["nothing yet"]),
+        "Findings:" if found else "No finding is open.",
+        *(line for one in found for line in _finding(one)),
+        *(["", "Done:", *(f"  {line}" for line in done)] if done else []),
     ]
     return "\n".join(lines) + "\n"
 
