@@ -456,6 +456,20 @@ def test_rails_of_two_planes_are_measured_with_those_of_their_plane(measure_rail
     assert asked == ["mlx5_0 mlx5_1", "mlx5_0 mlx5_2", *speeds]
 
 
+def test_rails_without_a_program_to_measure_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tests = ("network_rdma", "network_rdma_across")
+    monkeypatch.setattr(node_speed, "read_ports", lambda _tree: RAILS)
+    monkeypatch.setattr(node_speed, "there", lambda _program: "")
+    node_speed.measure_rdma(accept_results.Results(["n1", "n2"], frozenset(tests)))
+    why = "ib_write_bw (package perftest) is not installed"
+    assert capsys.readouterr().out.splitlines() == [f"not measured: {test}: {why}" for test in tests]
+    monkeypatch.setattr(node_speed, "read_ports", lambda _tree: [])
+    node_speed.measure_rdma(accept_results.Results(["n1", "n2"], frozenset(tests)))
+    assert not capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("speeds", "why"),
     [

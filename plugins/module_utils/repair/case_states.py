@@ -46,7 +46,7 @@ CHECK = OWNERS[HEALTH]
 FREE = frozenset(("", CHECK))
 """Owners from which a node may be taken: nobody, and the check that has found the fault."""
 
-SETTLES = 60.0
+SHOWN_AFTER = 60.0
 """Seconds until what slurmctld was asked for is seen there."""
 BOOT_APART = 30.0
 """Seconds by which the times of two boots differ at least. slurmd computes the time anew, from the clock."""
@@ -107,7 +107,7 @@ class NodeView(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What the case depends on beside its node."""
+    """What the case depends on apart from its node."""
 
     rules: Rules
     left: int
@@ -158,7 +158,7 @@ def _before_treatment(case: NodeCase, view: NodeView, around: Around, now: float
         return moved(case, DRAINED, now)
     if view.in_service and view.checked > case.opened and case.finding not in view.names:
         return moved(case, RETURNED, now, "the finding has ended, and the node is in service")
-    if case.step and now - case.begun < SETTLES:
+    if case.step and now - case.begun < SHOWN_AFTER:
         return case
     if case.held:
         return waiting(case, f"held by {case.held}")
@@ -213,7 +213,7 @@ def _treat(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCa
     if case.step == TREAT:
         if view.states & BOOTING or _is_renewed(case, view):
             return moved(case, TREATED, now)
-        if now - case.begun < SETTLES:
+        if now - case.begun < SHOWN_AFTER:
             return case
         if treatment(case, around.rules) != REBOOT:
             return moved(case, TREATED, now)
@@ -221,7 +221,7 @@ def _treat(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCa
         why = f"held by {case.held}" if case.held else around.brake
         return replace(case, why=why) if why else begun(case, TREAT, now)
     if view.movable and case.urgent:
-        waits = case.step == REQUEUE and now - case.begun < SETTLES
+        waits = case.step == REQUEUE and now - case.begun < SHOWN_AFTER
         return case if waits else _unless_held(case, REQUEUE, now)
     if view.jobs and now - case.since > around.rules.job_seconds:
         return moved(case, PERSON, now, f"{len(view.jobs)} jobs have not ended in time")
@@ -269,7 +269,7 @@ def _measure(case: NodeCase, view: NodeView, around: Around, now: float) -> Node
             passed = case.passed + 1
             counted = replace(case, passed=passed, step="", begun=0.0)
             return moved(counted, MEASURED, now) if passed >= min(2, len(case.treatments)) else counted
-        if view.measured == RUNS or now - case.begun < SETTLES:
+        if view.measured == RUNS or now - case.begun < SHOWN_AFTER:
             return case
     return _unless_held(case, MEASURE, now)
 
@@ -277,7 +277,7 @@ def _measure(case: NodeCase, view: NodeView, around: Around, now: float) -> Node
 def _return(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCase:
     if view.faults:
         return _again(case, around, now, f"after the measurement it has {', '.join(view.names)}")
-    return case if case.step and now - case.begun < SETTLES else _unless_held(case, RETURN, now)
+    return case if case.step and now - case.begun < SHOWN_AFTER else _unless_held(case, RETURN, now)
 
 
 def _again(case: NodeCase, around: Around, now: float, why: str) -> NodeCase:

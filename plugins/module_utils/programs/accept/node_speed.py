@@ -225,17 +225,23 @@ def read_iperf3(text: str) -> float:
 
 def measure_rdma(results: Results) -> None:
     """ib_write_bw over each rail, then from each rail to another one, one after the other. The slowest is named."""
-    ports, speed = rails(read_ports(Tree())), partial(rdma_speed, results.other)
-    if ports and results.wanted("network_rdma"):
-        with results.named("network_rdma"):
-            add_slowest(results, "network_rdma", {port.name: speed(port, port) for port in ports})
-    if len(ports) > 1 and results.wanted("network_rdma_across"):
-        with results.named("network_rdma_across"):
-            add_slowest(results, "network_rdma_across", across(ports, speed))
+    ports = rails(read_ports(Tree()))
+    for test, least, measure in (("network_rdma", 1, along), ("network_rdma_across", 2, across)):
+        if len(ports) < least or not results.wanted(test):
+            continue
+        with results.named(test):
+            if not there("ib_write_bw"):
+                raise MeasureError("ib_write_bw (package perftest) is not installed")
+            add_slowest(results, test, measure(ports, partial(rdma_speed, results.other)))
 
 
 Speed = Callable[[Port, Port], float]
 """Gbit/s from a port of this node to one of the other. Raises MeasureError."""
+
+
+def along(ports: Sequence[Port], speed: Speed) -> dict[str, float]:
+    """Gbit/s over each rail. Raises MeasureError."""
+    return {port.name: speed(port, port) for port in ports}
 
 
 def across(ports: Sequence[Port], speed: Speed) -> dict[str, float]:
@@ -266,8 +272,6 @@ def add_slowest(results: Results, test: str, values: Mapping[str, float]) -> Non
 
 def rdma_speed(node: str, here: Port, other: Port) -> float:
     """Gbit/s of ib_write_bw from a port of this node to one of the other node. Raises MeasureError."""
-    if not there("ib_write_bw"):
-        raise MeasureError("ib_write_bw (package perftest) is not installed")
     listens = 18000 + (int(os.environ.get("SLURM_JOB_ID", "0")) + next(SERVERS)) % 1000
     common = ["ib_write_bw", "-p", str(listens), "-s", str(MESSAGE), "-n", "2000", "--report_gbits", "-F"]
     server = [*common, "-d", other.device, "-i", str(other.number)]
