@@ -1,0 +1,111 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a report comes from a node to the controllers: sealed by munge, over a connection of its own.
+
+The node connects, sends a line with the credential, and reads a line: ACCEPTED, or why the report was refused.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ..client.commands import run
+from ..language.errors import CollectionError
+from ..language.formatting import visible
+
+ACCEPTED = "accepted"
+LARGEST = 1 << 21
+"""Bytes of a line. munge takes up to 1 MiB, which base64 makes a third longer."""
+SECONDS = 5.0
+"""Time limit of a connection and of each part of its conversation."""
+
+
+class ReportError(CollectionError):
+    """A report that did not come through, in one line."""
+
+
+class Opened(NamedTuple):
+    """What was in a credential."""
+
+    uid: int
+    """The user who has sealed it."""
+    text: str
+
+
+def seal(text: str, reader: str) -> str:
+    """A credential for a text, which only this user can open. Raises ReportError."""
+    answer = run(["munge", "--zip=zlib", f"--restrict-uid={reader}"], stdin=text, seconds=SECONDS)
+    if answer.status:
+        raise ReportError(f"munge: {answer.message[:200]}")
+    return answer.output.strip()
+
+
+def unseal(credential: str) -> Opened:
+    """The content of a credential. Raises ReportError if it is none, was opened before, is old or for somebody else."""
+    answer = run(["unmunge", "--numeric"], stdin=credential, seconds=SECONDS)
+    head, _blank, text = answer.output.partition("\n\n")
+    if answer.status:
+        raise ReportError(f"unmunge: {visible(answer.message)[:200]}")
+    uid = re.search(r"^UID:\s+(\d+)$", head, re.MULTILINE)
+    if not uid:
+        raise ReportError("unmunge: no UID in its answer")
+    return Opened(int(uid[1]), text)
+
+
+def send(credential: str, controllers: Sequence[str], port: int) -> list[str]:
+    """Give a credential to the first controller that accepts it. Returns why none has; empty if one has."""
+    errors = []
+    for controller in controllers:
+        try:
+            said = _talk(credential, controller, port)
+        except OSError as error:
+            errors.append(f"{controller}:{port}: {error.strerror or error}")
+            continue
+        if said == ACCEPTED:
+            return []
+        errors.append(f"{controller}:{port}: {visible(said)[:200] or 'no answer'}")
+    return errors
+
+
+def _talk(credential: str, controller: str, port: int) -> str:
+    """The answer of a controller. Raises OSError."""
+    with socket.create_connection((controller, port), timeout=SECONDS) as connection:
+        connection.sendall(f"{credential}\n".encode("ascii"))
+        return _line(connection, 1000)
+
+
+def receive(connection: socket.socket) -> str:
+    """The credential that a node sends. Raises ReportError or OSError."""
+    connection.settimeout(SECONDS)
+    line = _line(connection, LARGEST)
+    if not line:
+        raise ReportError("no credential, or one that is too long")
+    return line
+
+
+def _line(connection: socket.socket, most: int) -> str:
+    """A line, without its end; empty if it does not end within so many bytes. Raises OSError."""
+    found = b""
+    while b"\n" not in found:
+        part = connection.recv(65536)
+        found += part
+        if not part or len(found) > most:
+            return ""
+    return found.partition(b"\n")[0].decode("ascii", "replace")
+
+
+def is_from(address: str, names: Iterable[str]) -> bool:
+    """Whether an address is one of these hosts."""
+    plain = address.removeprefix("::ffff:")
+    for name in names:
+        try:
+            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except OSError:
+            continue
+        if plain in {str(entry[4][0]).partition("%")[0] for entry in found}:
+            return True
+    return False
