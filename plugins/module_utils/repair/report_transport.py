@@ -46,11 +46,12 @@ def seal(text: str, reader: str) -> str:
 
 def unseal(credential: str) -> Opened:
     """The content of a credential. Raises ReportError if it is none, was opened before, is old or for somebody else."""
-    answer = run(["unmunge", "--numeric"], stdin=credential, seconds=SECONDS)
+    answer = run(["unmunge"], stdin=credential, seconds=SECONDS)
     head, _blank, text = answer.output.partition("\n\n")
     if answer.status:
-        raise ReportError(f"unmunge: {visible(answer.message)[:200]}")
-    uid = re.search(r"^UID:\s+(\d+)$", head, re.MULTILINE)
+        status = re.search(r"^STATUS:\s+(.*)$", head, re.MULTILINE)
+        raise ReportError(f"unmunge: {visible(status[1] if status else answer.message)[:200]}")
+    uid = re.search(r"^UID:\s+.*\((\d+)\)$", head, re.MULTILINE)
     if not uid:
         raise ReportError("unmunge: no UID in its answer")
     return Opened(int(uid[1]), text)
