@@ -247,7 +247,7 @@ def test_a_slurmctld_that_does_not_answer_is_asked_again(
     monkeypatch.setattr(health, "DIRECTORY", str(tmp_path / "checks"))
     keep_findings(monkeypatch, tmp_path)
     assert health.main([]) == 0
-    assert json.loads((tmp_path / "run/state.json").read_text()) == {"well": False, "hung": {}}
+    assert json.loads((tmp_path / "run/state.json").read_text()) == {"well": False, "hung": {}, "reported": ""}
 
 
 def test_what_checks_get_to_know() -> None:
@@ -457,6 +457,39 @@ def test_errors_of_a_link_between_gpus_are_a_reason(
     (node / "links").write_text(NVLINKS.format(uuid=gpu.uuid, errors=7))
     reason = "health check nvlink-errors: in an hour link 17: 3 Recovery Errors"
     assert run(health, monkeypatch, node, "exit 0")[1:] == [f"update NodeName=gpu01 State=DRAIN Reason={reason}"]
+
+
+def test_the_controllers_are_told_what_has_changed(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """munge and the connection are stand-ins."""
+    sent: list[Any] = []
+    errors: list[str] = []
+    monkeypatch.setattr(health, "seal", lambda text, reader: f"{reader} {text}")
+    monkeypatch.setattr(health, "send", lambda sealed, hosts, port: sent.append((sealed, hosts, port)) or errors)
+    settings = json.loads((node / "settings.json").read_text())
+    repair = {"controllers": ["head", "head2"], "port": 6830, "reader": "slurm"}
+    (node / "settings.json").write_text(json.dumps({**settings, "repair": repair}))
+    (node / "smi").write_text(REPORT.replace("<gpu_recovery_action>None<", "<gpu_recovery_action>N/A<"))
+    for _run in range(2):
+        run(health, monkeypatch, node, "exit 0")
+    ((sealed, hosts, port),) = sent
+    first, _newline, text = sealed.partition("\n")
+    assert (first, hosts, port) == ("slurm gpu01", ["head", "head2"], 6830)
+    assert json.loads(text) | {"checked": 0} == {"node": "gpu01", "checked": 0, "wrong": {}, "evidence": None}
+    (node / "journal").write_text(said_by_kernel(FALLEN))
+    errors.append("head:6830: Connection refused")
+    for _run in range(2):
+        run(health, monkeypatch, node, "exit 0")
+    assert "no report to the controllers: head:6830: Connection refused" in capsys.readouterr().out
+    errors.clear()
+    for _run in range(2):
+        run(health, monkeypatch, node, "exit 0")
+    assert len(sent) == 4, "each is sent until one is accepted"
+    content = json.loads(sent[-1][0].partition("\n")[2])
+    assert [*content["wrong"]] == ["xid-79"]
+    assert content["evidence"]["gpus"][0]["serial"] == "1234567890123"
+    assert "pid=2" in content["evidence"]["findings"][0]["lines"][0]
 
 
 def test_the_text_for_a_vendor(

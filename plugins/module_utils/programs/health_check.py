@@ -38,6 +38,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from typing import IO, Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -59,6 +60,7 @@ from ..host.kernel_messages import KernelMessage, journal_command, merged, parse
 from ..host.locks import locked
 from ..language.formatting import visible
 from ..repair.case_evidence import collect, vendor_text
+from ..repair.report_transport import ReportError, seal, send
 
 SILENT = "Not responding"
 """Beginning of Slurm's reasons for nodes that do not answer. Slurm replaces only these reasons."""
@@ -409,9 +411,41 @@ def examine() -> int:
         # slurmctld does not answer: the next run asks again.
         print(error)
         known = False
-    replacing.replace(STATE, json.dumps({"well": known, "hung": hung}).encode(), 0o600)
+    xml = mine[GPU_ERRORS].output if GPU_ERRORS in mine else ""
+    reported = report(settings, wrong, record, xml, before.get("reported", ""))
+    replacing.replace(STATE, json.dumps({"well": known, "hung": hung, "reported": reported}).encode(), 0o600)
     keep_on_disk(record, former, unkept)
     return 1 if wrong else 0
+
+
+def report(settings: Mapping[str, Any], wrong: Mapping[str, str], record: FindingRecord, xml: str, before: str) -> str:
+    """Tell the controllers what is wrong, with the evidence, if repair asks for it (key `repair`).
+
+    They are told what has changed, and again after a boot.
+
+    Args:
+        settings: those of this program.
+        wrong: what is wrong, by the name of the finding or check.
+        record: the findings.
+        xml: the output of `nvidia-smi -q -x`; empty without an answer.
+        before: what they were told last, as this returns it.
+    """
+    repair = settings.get("repair")
+    if not repair:
+        return ""
+    told = json.dumps([record.boot, [*wrong.items()]])
+    if told == before:
+        return told
+    node, now = os.environ.get("SLURMD_NODENAME") or own_node(), time.time()
+    evidence = asdict(collect(node, Tree(), record.boot, record.seen, xml, now)) if wrong else None
+    text = json.dumps({"node": node, "checked": now, "wrong": wrong, "evidence": evidence})
+    try:
+        errors = send(seal(f"{node}\n{text}", repair["reader"]), repair["controllers"], repair["port"])
+    except ReportError as error:
+        errors = [str(error)]
+    for error in errors:
+        print(f"no report to the controllers: {error}")
+    return before if errors else told
 
 
 def keep_on_disk(record: FindingRecord, former: FindingRecord, unkept: str) -> None:

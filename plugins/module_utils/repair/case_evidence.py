@@ -82,6 +82,18 @@ class CaseEvidence:
     format: int = FORMAT
 
 
+@dataclass(frozen=True)
+class SavedEvidence:
+    """The evidence of a case: what the node has sent, and what slurmctld says of it."""
+
+    node: CaseEvidence | None
+    """None if the node has sent nothing in time."""
+    jobs: Sequence[Mapping[str, str]]
+    """The jobs that ran there."""
+    record: Mapping[str, str]
+    """That of `scontrol show node`."""
+
+
 def collect(node: str, tree: Tree, boot: str, seen: Iterable[Seen], xml: str, now: float) -> CaseEvidence:
     """The evidence of a node.
 
@@ -162,6 +174,12 @@ def _vpd_fields(data: bytes) -> dict[str, str]:
         found[name] = visible(data[begin:end].decode("ascii", "replace").strip())
         place = end
     return found
+
+
+def saved_from(content: Mapping[str, Any]) -> SavedEvidence:
+    """The evidence of a case from its file. Raises TypeError or KeyError if it is none."""
+    node = content["node"]
+    return SavedEvidence(evidence_from(node) if node else None, content["jobs"], content["record"])
 
 
 def evidence_from(content: Mapping[str, Any]) -> CaseEvidence:

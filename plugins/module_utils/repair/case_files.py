@@ -9,7 +9,8 @@ They are in a directory that all controllers see, so that the one that takes ove
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from typing import Any
 from ..host import replacing
 from ..host.json_files import SettingsError, read_settings
 from ..language.errors import CollectionError
-from .case_evidence import CaseEvidence, evidence_from
+from .case_evidence import SavedEvidence, saved_from
 from .cases import NodeCase, from_json, to_json
+from .node_views import NodeReport, NodeReportError, parse_report
 
-CASES, EVIDENCE = "cases", "evidence"
+CASES, EVIDENCE, REPORTS = "cases", "evidence", "reports"
 
 
 class CaseFileError(CollectionError):
@@ -35,7 +37,7 @@ class CaseFiles:
 
     def make(self) -> None:
         """Make the directories. Raises OSError."""
-        for path in (self.directory, self.directory / CASES, self.directory / EVIDENCE):
+        for path in (self.directory, *(self.directory / name for name in (CASES, EVIDENCE, REPORTS))):
             path.mkdir(mode=0o700, exist_ok=True)
 
     def read(self) -> list[NodeCase]:
@@ -46,19 +48,29 @@ class CaseFiles:
         """Keep a case. Raises OSError."""
         self._write(CASES, case.number, to_json(case))
 
-    def write_evidence(self, number: int, evidence: CaseEvidence) -> None:
+    def write_evidence(self, number: int, evidence: SavedEvidence) -> None:
         """Keep the evidence of a case. Raises OSError."""
         self._write(EVIDENCE, number, asdict(evidence))
 
-    def evidence(self, number: int) -> CaseEvidence | None:
+    def evidence(self, number: int) -> SavedEvidence | None:
         """The evidence of a case; None without it. Raises CaseFileError."""
         path = self._path(EVIDENCE, number)
         if not path.exists():
             return None
         try:
-            return evidence_from(read_settings(str(path)))
+            return saved_from(read_settings(str(path)))
         except (SettingsError, TypeError, KeyError) as error:
             raise CaseFileError(f"{path}: no evidence of a case: {error}") from error
+
+    def write_report(self, report: NodeReport, text: str) -> None:
+        """Keep the report of a node, which replaces the one before. Raises OSError."""
+        replacing.replace(str(self.directory / REPORTS / f"{report.node}.json"), text.encode(), 0o600, synced=True)
+
+    def reports(self) -> Iterator[NodeReport]:
+        """The last report of each node that can be read. They are not trusted, and none of them stops a round."""
+        for path in (self.directory / REPORTS).glob("*.json"):
+            with suppress(OSError, NodeReportError):
+                yield parse_report(path.read_text(encoding="utf-8"), path.stem)
 
     def forget(self, before: float) -> list[int]:
         """Remove the cases that ended before a time, and their evidence. Returns their numbers.

@@ -19,6 +19,7 @@ from ..client.scontrol import Record, reason_of
 from ..health.finding_table import OTHERS, of_reason
 from ..language.errors import CollectionError
 from .brakes import Fleet
+from .case_evidence import CaseEvidence, evidence_from
 from .case_states import OUT, NodeView
 from .cases import Fault
 
@@ -39,6 +40,8 @@ class NodeReport(NamedTuple):
     checked: float
     wrong: Mapping[str, str]
     """What drains the node: what was said, by the name of the finding or check. The first finding first."""
+    evidence: CaseEvidence | None = None
+    """With something that drains it."""
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -50,14 +53,15 @@ def parse_report(text: str, node: str) -> NodeReport:
     try:
         content: Any = json.loads(text)
         wrong, checked, name = dict(content["wrong"]), float(content["checked"]), content["node"]
-    except (ValueError, TypeError, KeyError) as error:
+        evidence = evidence_from(content["evidence"]) if content["evidence"] else None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NodeReportError(f"report of {node}: {error or 'no object'}") from error
     if name != node:
         raise NodeReportError(f"report of {node}: found node {str(name)[:64]!r}")
     for key, said in wrong.items():
         if not (isinstance(key, str) and _NAME.fullmatch(key) and isinstance(said, str)):
             raise NodeReportError(f"report of {node}: found {str(key)[:64]!r}, allowed: a name with a text")
-    return NodeReport(node, checked, {key: said[:_LONGEST] for key, said in wrong.items()})
+    return NodeReport(node, checked, {key: said[:_LONGEST] for key, said in wrong.items()}, evidence)
 
 
 def faults_of_reason(reason: str) -> tuple[Fault, ...]:

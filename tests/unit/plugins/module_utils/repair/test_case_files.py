@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import named
-from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_evidence import collect
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_evidence import SavedEvidence, collect
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_files import CaseFileError, CaseFiles
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.cases import RETURNED, Fault, NodeCase, opened
 
@@ -23,6 +23,11 @@ def case_of(number: int) -> NodeCase:
     return opened(number, f"n{number}", [Fault(named("xid-79"), "GPU has fallen off the bus")], 1e9 + number)
 
 
+def evidence_of(node: str, directory: Path) -> SavedEvidence:
+    own = collect(node, Tree(str(directory)), "b1", [], "", 1e9)
+    return SavedEvidence(own, [{"JobID": "7"}], {"NodeName": node})
+
+
 @pytest.fixture(name="files")
 def files_of_a_controller(tmp_path: Path) -> CaseFiles:
     files = CaseFiles(str(tmp_path / "repair"))
@@ -32,7 +37,7 @@ def files_of_a_controller(tmp_path: Path) -> CaseFiles:
 
 
 def test_cases_and_evidence_are_kept(files: CaseFiles, tmp_path: Path) -> None:
-    evidence = collect("n10", Tree(str(tmp_path)), "b1", [], "", 1e9)
+    evidence = evidence_of("n10", tmp_path)
     for number in (2, 10):
         files.write(case_of(number))
     files.write(replace(case_of(2), held="root"))
@@ -85,7 +90,7 @@ def test_ended_cases_are_forgotten_by_age(files: CaseFiles, tmp_path: Path) -> N
     """An open one is not, nor the last one, whose number would be given again."""
     for number in (1, 2, 3, 4):
         files.write(case_of(number) if number == 2 else replace(case_of(number), state=RETURNED, since=1e9))
-        files.write_evidence(number, collect("n", Tree(str(tmp_path)), "b1", [], "", 1e9))
+        files.write_evidence(number, evidence_of("n1", tmp_path))
     assert files.forget(1e9) == []
     assert files.forget(1e9 + 1) == [1, 3]
     assert sorted(path.name for path in files.directory.rglob("*.json")) == ["2.json", "2.json", "4.json", "4.json"]

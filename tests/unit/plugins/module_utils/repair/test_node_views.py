@@ -111,7 +111,7 @@ def test_nodes_in_service_by_partition() -> None:
     assert sorted(fleet.partitions) == ["n1", "n2"]
 
 
-GOOD: dict[str, Any] = {"node": "n1", "checked": 1e9, "wrong": {"xid-79": "GPU lost"}}
+GOOD: dict[str, Any] = {"node": "n1", "checked": 1e9, "wrong": {"xid-79": "GPU lost"}, "evidence": None}
 
 
 def test_a_report() -> None:
@@ -133,6 +133,8 @@ def test_a_report() -> None:
         json.dumps({**GOOD, "wrong": {"xid 79\n": "x"}}),
         json.dumps({**GOOD, "wrong": {"xid-79": 5}}),
         json.dumps({**GOOD, "checked": "soon"}),
+        json.dumps({**GOOD, "evidence": {"node": "n1"}}),
+        json.dumps({**GOOD, "evidence": ["n1"]}),
     ],
 )
 def test_a_report_that_is_none_is_refused(content: str) -> None:

@@ -1,0 +1,265 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
+"""Cases of nodes that fail: what was found, its evidence, and what would mend the node.
+
+usage: slurm-repair list [--all]      the open cases, or all
+       slurm-repair show CASE         a case with its evidence, as a text for a vendor
+       slurm-repair hold CASE         begin nothing more for a case
+       slurm-repair retry CASE        go on with a case that is held or needs a person
+       slurm-repair close CASE        end a case
+       slurm-repair round             open cases and bring them one step further, as its timer does
+       slurm-repair receive           take the report of a node, as its socket does
+
+In mode observe, the only one, nothing is done to nodes or in Slurm.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..client import scontrol, slurm_records
+from ..client.commands import CommandError, run
+from ..host.json_files import read_settings
+from ..host.locks import locked
+from ..language.errors import CollectionError
+from ..repair import report_transport
+from ..repair.brakes import DAY, Fleet, Rules, brake, treatments_left
+from ..repair.case_evidence import SavedEvidence
+from ..repair.case_files import CaseFiles
+from ..repair.case_states import Around, NodeView, proposal
+from ..repair.case_texts import case_table, case_text
+from ..repair.cases import CLOSED, SAVE, SAVED, NodeCase, moved
+from ..repair.node_views import NodeReport, fleet_of, node_view, parse_report
+from ..repair.rounds import one_round
+
+SETTINGS = "/etc/gpucluster-slurm/repair.json"
+LOCK_SECONDS = 30.0
+REPORT_SECONDS = 600.0
+"""How long a round waits for the evidence that a node sends. A node that is dead sends none."""
+KEPT_DAYS = 365
+"""How long a case is kept after its end."""
+
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+"""Names of nodes, which become names of files."""
+JOB_FIELDS = ("JobID", "UserName", "State", "Account")
+
+
+class RepairError(CollectionError):
+    """What a person has asked for and cannot be done, in one line."""
+
+
+@dataclass(frozen=True)
+class SeenCluster:
+    """What is known of the cluster in a round."""
+
+    records: Mapping[str, scontrol.Record]
+    reports: Mapping[str, NodeReport]
+    fleet: Fleet
+    files: CaseFiles
+    rules: Rules
+    now: float
+
+    def node(self, name: str) -> NodeView:
+        """What is seen of a node."""
+        record = self.records.get(name)
+        return node_view(record, self.reports.get(name)) if record else NodeView(is_known=False)
+
+    def look(self, case: NodeCase) -> NodeView:
+        """What is seen of the node of a case."""
+        return self.node(case.node)._replace(is_saved=self.files.evidence(case.number) is not None)
+
+    def around(self, case: NodeCase, cases: Sequence[NodeCase]) -> Around:
+        """What the case depends on apart from its node."""
+        left = treatments_left(case.node, cases, self.rules, self.now)
+        return Around(self.rules, left, brake(case, cases, self.rules, self.fleet))
+
+    def save(self, case: NodeCase) -> None:
+        """Save the evidence of a case, if it is there or has not come in time."""
+        report = self.reports.get(case.node)
+        evidence = report.evidence if report else None
+        if evidence or self.now - case.opened > REPORT_SECONDS:
+            saved = SavedEvidence(evidence, jobs_on(case.node), dict(self.records.get(case.node, {})))
+            self.files.write_evidence(case.number, saved)
+
+    def carry_out(self, case: NodeCase) -> None:
+        """Do the step of a case: in mode observe there is one."""
+        if case.step == SAVE:
+            self.save(case)
+
+
+def look_around() -> SeenCluster:
+    """What is known now. Raises CollectionError if slurmctld does not answer."""
+    settings = read_settings(SETTINGS)
+    files = CaseFiles(settings["directory"])
+    files.make()
+    # Seconds since 1970 are the same in every time zone.
+    answer = run(["scontrol", "--oneliner", "--all", "show", "node"], environment={"SLURM_TIME_FORMAT": "%s"})
+    if answer.status:
+        raise CommandError(answer.message)
+    records = scontrol.records(answer.output)
+    now = time.time()
+    return SeenCluster(
+        records={record["NodeName"]: record for record in records},
+        reports={report.node: report for report in files.reports()},
+        fleet=fleet_of(records, time.localtime(now).tm_hour),
+        files=files,
+        rules=Rules(mode=settings["mode"]),
+        now=now,
+    )
+
+
+def jobs_on(node: str) -> list[dict[str, str]]:
+    """The jobs on a node; none if slurmctld does not say."""
+    end = "\x1e"
+    answer = run(slurm_records.squeue(JOB_FIELDS, end, f"--nodelist={node}"))
+    return slurm_records.jobs(answer.output, JOB_FIELDS, end) if not answer.status else []
+
+
+# -- what the timer and the socket start -----------------------------------------------------------------------------
+
+
+def do_round() -> int:
+    """Open cases and bring them further, on the controller that serves."""
+    if scontrol.serving() != read_settings(SETTINGS)["controller"]:
+        return 0
+    with locked("repair", LOCK_SECONDS):
+        cluster = look_around()
+        views = {name: cluster.node(name) for name in cluster.records}
+        faults = {name: view.faults for name, view in views.items() if view.faults}
+        one_round(cluster.files, faults, cluster.look, cluster.carry_out, cluster.rules, cluster.fleet, cluster.now)
+        cluster.files.forget(cluster.now - KEPT_DAYS * DAY)
+    return 0
+
+
+def receive() -> int:
+    """Take the report of a node from the connection that systemd has accepted."""
+    with socket.socket(fileno=os.dup(0)) as connection:
+        try:
+            take(report_transport.receive(connection), os.environ.get("REMOTE_ADDR", ""))
+            said = report_transport.ACCEPTED
+        except (CollectionError, OSError) as error:
+            said = str(error)
+            print(said, file=sys.stderr)
+        connection.sendall(f"{' '.join(said.split())}\n".encode())
+    return 0 if said == report_transport.ACCEPTED else 1
+
+
+def take(credential: str, address: str) -> None:
+    """Keep a report, which must be sealed by root of the node that it is of. Raises CollectionError or OSError."""
+    sealed = report_transport.unseal(credential)
+    if sealed.uid != 0:
+        raise report_transport.ReportError(f"found user {sealed.uid}, allowed: root")
+    first, _newline, text = sealed.text.partition("\n")
+    if not _NODE.fullmatch(first):
+        raise report_transport.ReportError("found no name of a node in the first line")
+    records = [record for record in scontrol.show("node", first) if record.get("NodeName") == first]
+    if not records:
+        raise report_transport.ReportError(f"{first} is no node of this cluster")
+    names = [records[0].get("NodeAddr", ""), records[0].get("NodeHostName", ""), first]
+    if not report_transport.is_from(address, filter(None, names)):
+        raise report_transport.ReportError(f"{first}: found the address {address or 'unknown'} of another host")
+    files = CaseFiles(read_settings(SETTINGS)["directory"])
+    files.make()
+    files.write_report(parse_report(text, first), text)
+
+
+# -- what people ask for ---------------------------------------------------------------------------------------------
+
+
+def list_cases(words: Sequence[str]) -> int:
+    """Print the open cases, or all."""
+    cluster = look_around()
+    cases = cluster.files.read()
+    shown = cases if "--all" in words else [case for case in cases if case.is_open]
+    following = {case.number: next_of(cluster, case, cases) for case in shown}
+    print(*case_table(shown, following), sep="\n")
+    return 0
+
+
+def next_of(cluster: SeenCluster, case: NodeCase, cases: Sequence[NodeCase]) -> str:
+    """What would be done next for a case; empty without any."""
+    if case.state != SAVED or case.held:
+        return ""
+    return proposal(case, cluster.look(case), cluster.around(case, cases), cluster.now)
+
+
+def show_case(words: Sequence[str]) -> int:
+    """Print a case with its evidence."""
+    cluster = look_around()
+    cases = cluster.files.read()
+    case = find(cases, words)
+    print(case_text(case, cluster.files.evidence(case.number), next_of(cluster, case, cases)), end="")
+    return 0
+
+
+def find(cases: Sequence[NodeCase], words: Sequence[str]) -> NodeCase:
+    """The case that a person names by its number, or by its node if it is open. Raises RepairError."""
+    if len(words) != 1:
+        raise RepairError("allowed: one case, by its number or its node")
+    for case in reversed(cases):
+        if words[0] in (str(case.number), case.node if case.is_open else ""):
+            return case
+    raise RepairError(f"found {words[0]}, allowed: the number of a case (slurm-repair list --all), or a node with one")
+
+
+def change(words: Sequence[str], changed: Callable[[NodeCase, str, float], NodeCase]) -> int:
+    """Change a case for a person."""
+    who = os.environ.get("SUDO_USER") or os.environ.get("USER") or "root"
+    with locked("repair", LOCK_SECONDS):
+        files = CaseFiles(read_settings(SETTINGS)["directory"])
+        case = find(files.read(), words)
+        if not case.is_open:
+            raise RepairError(f"case {case.number} of node {case.node} has ended: {case.state}")
+        after = changed(case, who, time.time())
+        files.write(after)
+    print(f"case {after.number} of node {after.node}: {after.state}{f', held by {after.held}' if after.held else ''}")
+    return 0
+
+
+def hold(words: Sequence[str]) -> int:
+    """Begin nothing more for a case."""
+    return change(words, lambda case, who, _now: replace(case, held=who))
+
+
+def retry(words: Sequence[str]) -> int:
+    """Go on with a case."""
+    return change(words, lambda case, _who, now: replace(moved(case, SAVED, now), held=""))
+
+
+def close(words: Sequence[str]) -> int:
+    """End a case."""
+    return change(words, lambda case, who, now: moved(case, CLOSED, now, f"closed by {who}"))
+
+
+COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "list": list_cases,
+    "show": show_case,
+    "hold": hold,
+    "retry": retry,
+    "close": close,
+    "round": lambda _words: do_round(),
+    "receive": lambda _words: receive(),
+}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what the arguments say. Returns the exit status."""
+    os.umask(0o077)
+    arguments = [*(sys.argv[1:] if words is None else words)]
+    command = COMMANDS.get(arguments[0]) if arguments else None
+    if not command:
+        print((__doc__ or "").partition("\n\n")[2].rstrip())
+        return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
+    try:
+        return command(arguments[1:])
+    except (CollectionError, OSError) as error:
+        print(f"slurm-repair: {error}", file=sys.stderr)
+        return 1

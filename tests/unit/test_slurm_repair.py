@@ -1,0 +1,197 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""slurm-repair in mode observe. Slurm's commands, munge and the connection are stand-ins."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
+from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_evidence import collect
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_files import CaseFiles
+from programs import StandIn, load
+
+# No part of ansible-core takes part.
+pytestmark = pytest.mark.once
+
+LOST = "health check xid-79: GPU has fallen off the bus [root@1796000000]"
+NODES = {"n1": "IDLE", "n2": "IDLE", "n3": "IDLE"}
+PING = "Slurmctld(primary) at head is UP\nSlurmctld(backup) at head2 is UP\n"
+
+
+class Controller:
+    """A controller with slurm-repair, and what slurmctld says there."""
+
+    def __init__(self, directory: Path, stand_in: StandIn, program: ModuleType) -> None:
+        self.directory, self.program = directory, program
+        self.files = CaseFiles(str(directory / "repair"))
+        stand_in("scontrol", f'case "$*" in *ping*) cat {directory}/ping ;; *) cat {directory}/nodes ;; esac')
+        stand_in("squeue", f"cat {directory}/jobs")
+        stand_in("unmunge", f"cat >/dev/null; cat {directory}/unsealed")
+        self.say(**NODES)
+        (directory / "ping").write_text(PING)
+        (directory / "jobs").write_text("7\x1fanna\x1fRUNNING\x1fvision\x1e\n")
+        self.settings = {"directory": str(directory / "repair"), "controller": "head", "mode": "observe"}
+        (directory / "settings.json").write_text(json.dumps(self.settings))
+
+    def say(self, **states: str) -> None:
+        """What scontrol says of the nodes: a state, or a state with a reason behind a blank."""
+        lines = []
+        for name, words in {**NODES, **states}.items():
+            state, _blank, reason = words.partition(" ")
+            line = f"NodeName={name} NodeAddr=127.0.0.1 NodeHostName={name} State={state} Partitions=gpu BootTime=17958"
+            lines.append(f"{line} Reason={reason}" if reason else line)
+        (self.directory / "nodes").write_text("\n".join(lines) + "\n")
+
+    def report(self, node: str, found: dict[str, str], uid: int = 0, **changes: Any) -> str:
+        """Send the report of a node. Returns the answer."""
+        evidence = asdict(collect(node, Tree(str(self.directory)), "b1", [], "", 1e9)) if found else None
+        content = {"node": node, "checked": 2e9, "wrong": found, "evidence": evidence, **changes}
+        sealed = f"STATUS:          Success (0)\nUID:             root ({uid})\n\n{node}\n{json.dumps(content)}"
+        (self.directory / "unsealed").write_text(sealed)
+        ours, theirs = socket.socketpair()
+        kept = os.dup(0)
+        os.dup2(theirs.fileno(), 0)
+        theirs.close()
+        try:
+            with ours:
+                ours.sendall(b"MUNGE:x:\n")
+                status = self.program.main(["receive"])
+                said = ours.recv(1000).decode()
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+        assert (status == 0) == (said == "accepted\n")
+        return said
+
+
+@pytest.fixture(name="controller")
+def controller_of_a_cluster(tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> Controller:
+    program = load("slurm_repair")
+    monkeypatch.setattr(program, "SETTINGS", str(tmp_path / "settings.json"))
+    monkeypatch.setattr(locks, "LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setitem(environment.ENVIRONMENT, "PATH", f"{tmp_path}/stand-ins:/usr/bin:/bin")
+    monkeypatch.setenv("REMOTE_ADDR", "127.0.0.1")
+    return Controller(tmp_path, stand_in, program)
+
+
+def test_a_case_from_its_beginning_to_its_end(controller: Controller, capsys: pytest.CaptureFixture[str]) -> None:
+    main, files = controller.program.main, controller.files
+    assert main(["round"]) == 0
+    assert main(["list"]) == 0
+    assert capsys.readouterr().out.split() == ["case", "node", "opened", "state", "finding", "next"]
+    controller.say(n2=f"MIXED+DRAIN {LOST}")
+    assert controller.report("n2", {"xid-79": "GPU has fallen off the bus"}) == "accepted\n"
+    for _round in range(3):
+        assert main(["round"]) == 0
+    (case,) = files.read()
+    assert (case.node, case.state, case.finding, case.action) == ("n2", "saved", "xid-79", "reboot")
+    assert files.evidence(1).jobs == [{"JobID": "7", "UserName": "anna", "State": "RUNNING", "Account": "vision"}]
+    assert main(["list"]) == 0
+    assert capsys.readouterr().out.split("\n")[1].endswith("saved  xid-79   drain (reboot)")
+    assert main(["show", "n2"]) == 0
+    shown = capsys.readouterr().out
+    assert "Next: drain (reboot)" in shown
+    assert "  7 anna RUNNING vision" in shown
+    assert "Node n2: " in shown
+    # The node is mended, and in service.
+    controller.say()
+    assert controller.report("n2", {}) == "accepted\n"
+    assert main(["round"]) == 0
+    assert [case.state for case in files.read()] == ["returned"]
+    assert main(["list", "--all"]) == 0
+    assert "returned" in capsys.readouterr().out
+
+
+def test_a_node_that_sends_nothing_has_a_case(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller.say(n1=f"DOWN*+DRAIN {LOST}")
+    controller.program.main(["round"])
+    controller.program.main(["round"])
+    assert [case.state for case in controller.files.read()] == ["found"]
+    monkeypatch.setattr(controller.program, "REPORT_SECONDS", -1.0)
+    later = controller.program.time.time() + 120
+    monkeypatch.setattr(controller.program.time, "time", lambda: later)
+    controller.program.main(["round"])
+    controller.program.main(["round"])
+    assert [case.state for case in controller.files.read()] == ["saved"]
+    assert controller.files.evidence(1).node is None
+    assert controller.files.evidence(1).record["NodeName"] == "n1"
+
+
+def test_another_controller_that_serves_goes_on(controller: Controller) -> None:
+    controller.say(n1=f"IDLE+DRAIN {LOST}")
+    (controller.directory / "ping").write_text(PING.replace("head is UP", "head is DOWN"))
+    assert controller.program.main(["round"]) == 0
+    assert not controller.files.directory.exists()
+    settings = {**controller.settings, "controller": "head2"}
+    (controller.directory / "settings.json").write_text(json.dumps(settings))
+    assert controller.program.main(["round"]) == 0
+    assert [case.node for case in controller.files.read()] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("node", "changes", "address", "said"),
+    [
+        ("n1", {"uid": 1000}, "127.0.0.1", "found user 1000, allowed: root"),
+        ("n1", {}, "192.0.2.7", "n1: found the address 192.0.2.7 of another host"),
+        ("n1", {}, "", "n1: found the address unknown of another host"),
+        ("n9", {}, "127.0.0.1", "n9 is no node of this cluster"),
+        ("../n1", {}, "127.0.0.1", "found no name of a node in the first line"),
+        ("n1", {"wrong": 5}, "127.0.0.1", "report of n1: "),
+        ("n1", {"evidence": {"a": 1}}, "127.0.0.1", "report of n1: "),
+    ],
+)
+def test_reports_of_others_are_refused(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, node: str, changes: dict[str, Any], address: str, said: str
+) -> None:
+    monkeypatch.setenv("REMOTE_ADDR", address)
+    assert controller.report(node, {"xid-79": "lost"}, **changes).startswith(said)
+    assert not [*(controller.directory / "repair").rglob("*.json")]
+
+
+def test_people_hold_go_on_and_end(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main, files = controller.program.main, controller.files
+    monkeypatch.setenv("SUDO_USER", "carla")
+    controller.say(n1=f"IDLE+DRAIN {LOST}")
+    main(["round"])
+    assert main(["hold", "n1"]) == 0
+    assert files.read()[0].held == "carla"
+    assert main(["retry", "1"]) == 0
+    assert (files.read()[0].held, files.read()[0].state) == ("", "saved")
+    assert main(["close", "1"]) == 0
+    assert files.read()[0].why == "closed by carla"
+    capsys.readouterr()
+    for words, said in (
+        (["close", "1"], "case 1 of node n1 has ended: closed"),
+        (["show", "9"], "found 9, allowed: the number of a case"),
+        (["show"], "allowed: one case, by its number or its node"),
+        (["hold", "n2"], "found n2, allowed: the number of a case"),
+    ):
+        assert main(words) == 1
+        assert said in capsys.readouterr().err
+
+
+def test_without_slurmctld_nothing_ends(controller: Controller, stand_in: StandIn) -> None:
+    controller.say(n1=f"IDLE+DRAIN {LOST}")
+    controller.program.main(["round"])
+    stand_in("scontrol", f'case "$*" in *ping*) cat {controller.directory}/ping ;; *) exit 1 ;; esac')
+    assert controller.program.main(["round"]) == 1
+    assert [case.is_open for case in controller.files.read()] == [True]
+
+
+@pytest.mark.parametrize(("words", "status"), [([], 2), (["--help"], 0), (["mend"], 2)])
+def test_usage(controller: Controller, capsys: pytest.CaptureFixture[str], words: list[str], status: int) -> None:
+    assert controller.program.main(words) == status
+    assert "usage: slurm-repair list" in capsys.readouterr().out
