@@ -398,6 +398,7 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
         "/etc/gpucluster-slurm/metrics.json",
         "/etc/gpucluster-slurm/mig.json",
         "/etc/gpucluster-slurm/prometheus/slurmctld.token",
+        "/etc/gpucluster-slurm/repair.json",
         "/etc/gpucluster-slurm/report.json",
         "/etc/gpucluster-slurm/slurmctld_http.key",
         "/run/gpucluster-slurm/findings.json",

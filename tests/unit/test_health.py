@@ -466,7 +466,12 @@ def test_the_controllers_are_told_what_has_changed(
     sent: list[Any] = []
     errors: list[str] = []
     monkeypatch.setattr(health, "seal", lambda text, reader: f"{reader} {text}")
-    monkeypatch.setattr(health, "send", lambda sealed, hosts, port: sent.append((sealed, hosts, port)) or errors)
+
+    def send(sealed: str, hosts: list[str], port: int) -> list[str]:
+        sent.append((sealed, hosts, port))
+        return errors
+
+    monkeypatch.setattr(health, "send", send)
     settings = json.loads((node / "settings.json").read_text())
     repair = {"controllers": ["head", "head2"], "port": 6830, "reader": "slurm"}
     (node / "settings.json").write_text(json.dumps({**settings, "repair": repair}))

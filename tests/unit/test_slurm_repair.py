@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import socket
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
-from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_evidence import collect
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_evidence import SavedEvidence, collect
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_files import CaseFiles
 from programs import StandIn, load
 
@@ -42,6 +43,7 @@ class Controller:
         (directory / "ping").write_text(PING)
         (directory / "jobs").write_text("7\x1fanna\x1fRUNNING\x1fvision\x1e\n")
         self.settings = {"directory": str(directory / "repair"), "controller": "head", "mode": "observe"}
+        self.settings["user"] = pwd.getpwuid(os.geteuid()).pw_name
         (directory / "settings.json").write_text(json.dumps(self.settings))
 
     def say(self, **states: str) -> None:
@@ -52,6 +54,12 @@ class Controller:
             line = f"NodeName={name} NodeAddr=127.0.0.1 NodeHostName={name} State={state} Partitions=gpu BootTime=17958"
             lines.append(f"{line} Reason={reason}" if reason else line)
         (self.directory / "nodes").write_text("\n".join(lines) + "\n")
+
+    def evidence(self, number: int) -> SavedEvidence:
+        """The evidence of a case, which is there."""
+        found = self.files.evidence(number)
+        assert found
+        return found
 
     def report(self, node: str, found: dict[str, str], uid: int = 0, **changes: Any) -> str:
         """Send the report of a node. Returns the answer."""
@@ -96,7 +104,7 @@ def test_a_case_from_its_beginning_to_its_end(controller: Controller, capsys: py
         assert main(["round"]) == 0
     (case,) = files.read()
     assert (case.node, case.state, case.finding, case.action) == ("n2", "saved", "xid-79", "reboot")
-    assert files.evidence(1).jobs == [{"JobID": "7", "UserName": "anna", "State": "RUNNING", "Account": "vision"}]
+    assert controller.evidence(1).jobs == [{"JobID": "7", "UserName": "anna", "State": "RUNNING", "Account": "vision"}]
     assert main(["list"]) == 0
     assert capsys.readouterr().out.split("\n")[1].endswith("saved  xid-79   drain (reboot)")
     assert main(["show", "n2"]) == 0
@@ -124,8 +132,8 @@ def test_a_node_that_sends_nothing_has_a_case(controller: Controller, monkeypatc
     controller.program.main(["round"])
     controller.program.main(["round"])
     assert [case.state for case in controller.files.read()] == ["saved"]
-    assert controller.files.evidence(1).node is None
-    assert controller.files.evidence(1).record["NodeName"] == "n1"
+    assert controller.evidence(1).node is None
+    assert controller.evidence(1).record["NodeName"] == "n1"
 
 
 def test_another_controller_that_serves_goes_on(controller: Controller) -> None:

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv4Network
 from itertools import groupby
 from typing import Any
 
-from ..configuration.ports import closed_ports, declared_listeners, monitoring_listeners
+from ..configuration.ports import closed_ports, declared_listeners, monitoring_listeners, repair_listeners
 from ..language.hostlist import expand, fold
 from .render import every_address
 from .server_ports import ports_in_variables
@@ -59,7 +59,10 @@ def firewall_warning(opened: Mapping[str, Iterable[str] | None], variables: Mapp
         None,
         ports_in_variables(variables),
         file_servers(variables.get("slurm_storage") or []),
-        monitoring=monitoring_listeners(variables.get("slurm_monitoring") or {}),
+        monitoring=[
+            *monitoring_listeners(variables.get("slurm_monitoring") or {}),
+            *repair_listeners(variables.get("slurm_repair") or "", variables["slurm_controllers"]),
+        ],
     )
     closed: dict[str, list[str]] = {}
     for host, ports in active.items():

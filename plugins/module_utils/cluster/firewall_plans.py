@@ -23,6 +23,7 @@ from ..configuration.ports import (
     LARGEST,
     NODE_EXPORTER,
     PROMETHEUS,
+    REPAIR,
     SLURMD,
     declared_listeners,
     port_range,
@@ -324,6 +325,8 @@ def _host_rules(host: str, firewall: Mapping[str, Any], cluster: _Cluster, varia
     ]
     if groups["monitoring"] and host in groups["controllers"]:
         rules.append(Rule("metrics of slurmctld", ("monitoring",), dict(cluster.listening[host])["SlurmctldPort"]))
+    if variables.get("slurm_repair") and host in groups["controllers"]:
+        rules.append(Rule("slurm-repair", ("compute",), str(REPAIR)))
     return found._replace(
         rules=tuple(rule for rule in rules if rule.ports),
         closed=_port_set(*(rule.ports for rule in of_monitoring), cluster.ports_of_servers(host, without="compute")),

@@ -738,6 +738,20 @@ KEYS = (
         roles=("backup",),
     ),
     ClusterKey(
+        "repair",
+        "choice",
+        """
+        V(observe) keeps a case for each node that fails, with its evidence, and says what would mend the node. It
+        does nothing to nodes or in Slurm.
+        """,
+        meaning="[cases of nodes that fail](repair.md)",
+        default="",
+        version_added="0.2.0",
+        choices=("observe",),
+        variable=KeyVariable("slurm_repair"),
+        roles=("slurm_repair",),
+    ),
+    ClusterKey(
         "mail",
         "mapping",
         """

@@ -56,6 +56,7 @@ class Parts:
     firewall: FirewallKey
     monitoring: MonitoringKey
     private_tmp: str
+    repair: str
 
     @property
     def server_hosts(self) -> list[str]:
@@ -127,6 +128,7 @@ def check_parts(
         firewall=values["firewall"],
         monitoring=values["monitoring"],
         private_tmp=values["private_tmp"],
+        repair=values["repair"],
     )
 
 
@@ -192,7 +194,7 @@ def check_ports(
         ports_of_servers(parts.servers, variables or {}),
         storage_key.file_servers(mounts),
         parts.firewall.get("ssh_port"),
-        ports.monitoring_listeners(parts.monitoring),
+        [*ports.monitoring_listeners(parts.monitoring), *ports.repair_listeners(parts.repair, parts.controllers)],
     )
     problems = [
         *ports.impossible(listeners),

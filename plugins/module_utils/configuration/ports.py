@@ -17,6 +17,8 @@ SLURMCTLD, SLURMD, SLURMDBD = "6817", "6818", "6819"
 MARIADB = 3306
 NFS = 2049
 PROMETHEUS, ALERTMANAGER, NODE_EXPORTER = 9090, 9093, 9100
+REPAIR = 6830
+"""Where the controllers take the reports of nodes that fail (key `repair`)."""
 
 LARGEST = 65535
 """The last port."""
@@ -95,6 +97,11 @@ def monitoring_listeners(monitoring: Mapping[str, Any]) -> list[Listener]:
         Listener("node-exporter", range(NODE_EXPORTER, NODE_EXPORTER + 1), None),
         *(Listener(key, range(port, port + 1), frozenset({monitoring["host"]})) for key, port in server.items()),
     ]
+
+
+def repair_listeners(repair: str, controllers: Iterable[str]) -> list[Listener]:
+    """The listener of the key `repair`, on the controllers."""
+    return [Listener("slurm-repair", range(REPAIR, REPAIR + 1), frozenset(controllers))] if repair else []
 
 
 def declared_listeners(

@@ -443,8 +443,8 @@ def report(settings: Mapping[str, Any], wrong: Mapping[str, str], record: Findin
         errors = send(seal(f"{node}\n{text}", repair["reader"]), repair["controllers"], repair["port"])
     except ReportError as error:
         errors = [str(error)]
-    for error in errors:
-        print(f"no report to the controllers: {error}")
+    for line in errors:
+        print(f"no report to the controllers: {line}")
     return before if errors else told
 
 

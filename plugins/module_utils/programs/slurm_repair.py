@@ -18,6 +18,7 @@ In mode observe, the only one, nothing is done to nodes or in Slurm.
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import socket
 import sys
@@ -126,11 +127,21 @@ def jobs_on(node: str) -> list[dict[str, str]]:
 # -- what the timer and the socket start -----------------------------------------------------------------------------
 
 
+def become_owner() -> None:
+    """Go on as the user of slurmctld, whose directory has the cases: on a file system, root may not write there."""
+    owner = pwd.getpwnam(read_settings(SETTINGS)["user"])
+    if os.geteuid() == 0 != owner.pw_uid:
+        os.setgroups([])
+        os.setgid(owner.pw_gid)
+        os.setuid(owner.pw_uid)
+
+
 def do_round() -> int:
     """Open cases and bring them further, on the controller that serves."""
-    if scontrol.serving() != read_settings(SETTINGS)["controller"]:
-        return 0
     with locked("repair", LOCK_SECONDS):
+        become_owner()
+        if scontrol.serving() != read_settings(SETTINGS)["controller"]:
+            return 0
         cluster = look_around()
         views = {name: cluster.node(name) for name in cluster.records}
         faults = {name: view.faults for name, view in views.items() if view.faults}
@@ -141,6 +152,7 @@ def do_round() -> int:
 
 def receive() -> int:
     """Take the report of a node from the connection that systemd has accepted."""
+    become_owner()
     with socket.socket(fileno=os.dup(0)) as connection:
         try:
             take(report_transport.receive(connection), os.environ.get("REMOTE_ADDR", ""))
@@ -176,6 +188,7 @@ def take(credential: str, address: str) -> None:
 
 def list_cases(words: Sequence[str]) -> int:
     """Print the open cases, or all."""
+    become_owner()
     cluster = look_around()
     cases = cluster.files.read()
     shown = cases if "--all" in words else [case for case in cases if case.is_open]
@@ -193,6 +206,7 @@ def next_of(cluster: SeenCluster, case: NodeCase, cases: Sequence[NodeCase]) -> 
 
 def show_case(words: Sequence[str]) -> int:
     """Print a case with its evidence."""
+    become_owner()
     cluster = look_around()
     cases = cluster.files.read()
     case = find(cases, words)
@@ -214,6 +228,7 @@ def change(words: Sequence[str], changed: Callable[[NodeCase, str, float], NodeC
     """Change a case for a person."""
     who = os.environ.get("SUDO_USER") or os.environ.get("USER") or "root"
     with locked("repair", LOCK_SECONDS):
+        become_owner()
         files = CaseFiles(read_settings(SETTINGS)["directory"])
         case = find(files.read(), words)
         if not case.is_open:

@@ -233,6 +233,52 @@ def test_an_xid_that_has_scrolled_away_keeps_the_node_drained_until_a_person_clo
     resumed(lab)
 
 
+def cases(lab: Lab) -> list[list[str]]:
+    """The open cases after two rounds, by their columns."""
+    for _round in range(3):
+        lab.command("front", "systemctl start slurm-repair.service")
+    lines = lab.command("front", "slurm-repair list").split("\n")[1:]
+    return [line.split(maxsplit=6) for line in lines]
+
+
+def test_a_node_that_fails_has_a_case_with_its_evidence(lab: Lab, install: Install) -> None:
+    """Mode observe: the health check drains and returns the node, and repair says what would mend it."""
+    assert cases(lab) == []
+    install("/usr/local/bin/nvidia-smi", driver("<serial>1650000000001</serial>"))
+    lost = FALLEN.replace("3b:00", "86:00")
+    install("/usr/local/bin/journalctl", journal(lost))
+    assert checked(lab).startswith("drained health check xid-79: ")
+    ((number, node, _day, _time, state, finding, following),) = cases(lab)
+    assert (node, state, finding, following) == (NODE, "saved", "xid-79", "drain (reboot)")
+    text = lab.command("front", f"slurm-repair show {NODE}")
+    for words in (f"Node {NODE}: ", "GPU 0000:86:00: ", "serial number 1650000000001", lost.removeprefix("NVRM: ")):
+        assert words in text
+    assert status(lab).startswith("drained health check xid-79: "), "nothing was done"
+    found = lab.command("front", "cd /var/lib/slurm/slurmctld/repair && find . -type f -printf '%m %u %P\\n' | sort")
+    assert {line.rpartition(" ")[0] for line in found.split("\n")} == {"600 slurm"}
+    assert f"cases/{number}.json" in found
+    assert lab.host(NODE).run("cat /var/lib/slurm/slurmctld/repair").rc != 0
+    install("/usr/local/bin/journalctl", "true")
+    lab.command(NODE, f"{PROGRAM} --close all")
+    resumed(lab)
+    assert cases(lab) == []
+    assert "the finding has ended, and the node is in service" in lab.command("front", f"slurm-repair show {number}")
+
+
+def test_only_root_of_the_node_is_believed(lab: Lab) -> None:
+    """A user of the node and another host have the key of munge as well."""
+    report = json.dumps({"node": NODE, "checked": time.time(), "wrong": {"xid-79": "lost"}, "evidence": None})
+    sealed = f"printf '%s\\n%s' {NODE} {shlex.quote(report)} | munge --restrict-uid=slurm"
+    talk = f"{{ {sealed}; sleep 1; }} | timeout 10 bash -c 'exec 3<>/dev/tcp/front/6830; cat >&3; head -n 1 <&3'"
+    as_alice = lab.command(NODE, f"runuser -u alice -- bash -c {shlex.quote(talk)}")
+    assert as_alice.startswith("found user ")
+    assert "of another host" in lab.command("box02" if NODE != "box02" else "box01", f"bash -c {shlex.quote(talk)}")
+    assert lab.command(NODE, f"bash -c {shlex.quote(talk)}") == "accepted"
+    lab.command(NODE, "rm -f /run/gpucluster-slurm/health.json")
+    lab.command(NODE, PROGRAM)
+    cases(lab)
+
+
 def test_errors_that_programs_cause_drain_nothing(lab: Lab, install: Install) -> None:
     install("/usr/local/bin/journalctl", journal("NVRM: Xid (PCI:0000:3b:00): 31, pid=2, MMU Fault"))
     install("/usr/local/bin/nvidia-smi", driver("<serial>N/A</serial>"))

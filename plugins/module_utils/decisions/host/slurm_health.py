@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...configuration.ports import REPAIR
 from ...nodes.health import health_environment
 from ..known import registered
 from ..known.host_paths import HEALTH_PROGRAM, LIB_DIR
@@ -20,7 +21,7 @@ from ..known.public_files import public_content
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile
 from ..known.unchanged_hosts import changed_hosts, record_digests
-from ..known.whole_cluster import tmp_fs
+from ..known.whole_cluster import slurm_user, tmp_fs
 
 ROLE = Path(__file__).parents[4] / "roles/slurm_health"
 
@@ -114,9 +115,18 @@ def settings(host: RunHost, environment: Mapping[str, str]) -> HostFile:
         "built_in": [name for name in BUILT_IN if name in host.option("slurm_health", "slurm_health_checks")],
         "shared_percent": host.option("slurm_health", "slurm_health_shared_percent"),
         "xids": host.option("slurm_health", "slurm_health_xids"),
+        **reports(host),
     }
     text = json.dumps(content, indent=4, sort_keys=True)
     return {"path": SETTINGS, "content": f"{text}\n"}
+
+
+def reports(host: RunHost) -> dict[str, Any]:
+    """Where the program sends what it has found, with the key `repair`."""
+    if not host["slurm_repair"]:
+        return {}
+    to = {"controllers": [*host["slurm_controllers"]], "port": REPAIR, "reader": slurm_user(host)}
+    return {"repair": to}
 
 
 @dataclass(frozen=True)
@@ -141,7 +151,7 @@ def wanted(host: RunHost) -> HealthCheck:
 def common(host: RunHost) -> list[Any]:
     """What is equal on all hosts in the checksums: files, directories and the defaults of the role."""
     defaults = (ROLE / "defaults/main.yml").read_text(encoding="utf-8").rstrip()
-    return [files(host), writable(host), defaults]
+    return [files(host), writable(host), defaults, reports(host)]
 
 
 def given(host: RunHost, names: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -19,7 +19,7 @@ PLAYBOOKS = Path(__file__).resolve().parents[4] / "playbooks"
 
 TAGS = (
     *("access", "backup", "base", "compute", "containers", "controller", "database", "firewall", "login", "mig"),
-    *("metrics", "people", "policy", "preflight", "report", "rest", "storage", "validate"),
+    *("metrics", "people", "policy", "preflight", "repair", "report", "rest", "storage", "validate"),
 )
 """The tags of the plays of site.yml: its stages."""
 STAGES = {"site": TAGS, "validate": ("backup", "preflight", "validate")}

@@ -17,7 +17,7 @@ from ..known.host_paths import CONF_DIR, NVIDIA_FILES, SLURMD_SETTINGS
 from ..known.packages import installation
 from ..known.run_host import RunHost
 from ..known.whole_cluster import backup_hosts, is_controller, serves
-from ..servers import all_servers
+from ..servers import all_servers, repair
 from ..values import slurm_accounting
 from . import preparation
 
@@ -142,6 +142,7 @@ STAGES: Mapping[str, Callable[[RunHost], bool]] = {
     "storage": needs_storage,
     "file_server": needs_file_server,
     "backup": lambda host: host.name in backup_hosts(host),
+    "repair": repair.is_used,
     "firewall": lambda host: host.facts["ufw"] is not None,
     "firewall_rules": needs_firewall_rules,
     "report": lambda host: all_servers.has_work(host, "slurm_report"),
