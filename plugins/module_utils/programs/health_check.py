@@ -411,10 +411,14 @@ def examine() -> int:
         # slurmctld does not answer: the next run asks again.
         print(error)
         known = False
-    xml = mine[GPU_ERRORS].output if GPU_ERRORS in mine else ""
-    reported = report(settings, wrong, record, xml, before.get("reported", ""))
-    replacing.replace(STATE, json.dumps({"well": known, "hung": hung, "reported": reported}).encode(), 0o600)
+    state = {"well": known, "hung": hung, "reported": before.get("reported", "")}
+    replacing.replace(STATE, json.dumps(state).encode(), 0o600)
     keep_on_disk(record, former, unkept)
+    # The controllers come last: slurmd may end this program while they do not answer.
+    xml = mine[GPU_ERRORS].output if GPU_ERRORS in mine else ""
+    reported = report(settings, wrong, record, xml, state["reported"])
+    if reported != state["reported"]:
+        replacing.replace(STATE, json.dumps({**state, "reported": reported}).encode(), 0o600)
     return 1 if wrong else 0
 
 
