@@ -270,6 +270,12 @@ NAMED: list[dict[str, str]] = [
 ]
 
 
+def test_nodes_report_to_controllers() -> None:
+    assert rules("head", slurm_repair="observe")["slurm-repair"] == (["compute"], "6830")
+    assert "slurm-repair" not in rules("n1", slurm_repair="observe")
+    assert "slurm-repair" not in rules("head")
+
+
 def plan_with_names(host: str, resolved: dict[str, list[str]], **variables: Any) -> dict[str, Any]:
     """The plan of a host of a cluster with names for addresses: that of a host, a host without one, and in ssh."""
     firewall = {"ssh": ["10.9.0.0/16", "admin.example.org"]}
