@@ -127,7 +127,9 @@ def show_file(module: AnsibleModule, name: str) -> dict[str, str]:
 
 def units_of(paths: Sequence[str]) -> list[str]:
     """The units whose own files these are, without those that have a drop-in only."""
-    return [os.path.basename(path) for path in paths if os.path.dirname(path) == f"{UNITS}system"]
+    names = [os.path.basename(path) for path in paths if os.path.dirname(path) == f"{UNITS}system"]
+    # systemctl shows no template, but any instance of it, which need not run.
+    return [name.replace("@.", "@any.") for name in names]
 
 
 def started_at(unit: dict[str, str]) -> float:

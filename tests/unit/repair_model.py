@@ -227,6 +227,8 @@ class Cluster:
         elif step == "drain":
             self._drain(node)
         elif step == "requeue":
+            if node.drained_by != REPAIR:
+                return  # the hand looks again
             if not node.was_urgent:
                 raise ViolatedError("jobs that can go on were requeued")
             node.jobs = {job: values for job, values in node.jobs.items() if not values[1]}

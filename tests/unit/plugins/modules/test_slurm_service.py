@@ -279,17 +279,23 @@ def test_a_service_of_the_cluster_goes_on_with_a_line_of_its_host(
     assert "found '--conf-server elsewhere'" in module.warn.call_args.args[0]
 
 
-def test_systemd_reads_a_unit_that_the_service_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service of a timer, whose file was changed by a run that was killed."""
+@pytest.mark.parametrize(
+    ("file", "unit"), [("backup.service", "backup.service"), ("backup@.service", "backup@any.service")]
+)
+def test_systemd_reads_a_unit_that_the_service_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, unit: str
+) -> None:
+    """The service of a timer or socket, whose file was changed by a run that was killed."""
     monkeypatch.setattr(slurm_service, "UNITS", f"{tmp_path}/")
-    (tmp_path / "system").mkdir()
-    (tmp_path / "system/backup.service").write_text("a")
-    (tmp_path / "system/backup.service").chmod(0o644)
-    module = running(False, files=[wanted(tmp_path / "system/backup.service", content="a", loaded=False)])
+    path = tmp_path / "system" / file
+    path.parent.mkdir()
+    path.write_text("a")
+    path.chmod(0o644)
+    module = running(False, files=[wanted(path, content="a", loaded=False)])
     own = module.run_command.return_value[1]
     module.run_command.return_value = (0, f"{own}\n{own.replace('NeedDaemonReload=no', 'NeedDaemonReload=yes')}", "")
     assert slurm_service.run_service(module)["actions"] == ["daemon-reload"]
-    assert module.run_command.call_args_list[1].args[0][-2:] == ["slurmctld", "backup.service"]
+    assert module.run_command.call_args_list[1].args[0][-2:] == ["slurmctld", unit]
 
 
 @pytest.mark.parametrize(("options", "message"), [({"mode": "8"}, "mode: found '8'"), ({"secret": "!"}, "not base64")])
