@@ -63,7 +63,7 @@ class Fleet:
 
 def treatments_left(node: str, cases: Iterable[NodeCase], rules: Rules, now: float) -> int:
     """How often a node may be treated yet."""
-    done = sum(now - when < rules.days * DAY for case in cases if case.node == node for when in case.treatments)
+    done = sum(now - each.when < rules.days * DAY for case in cases if case.node == node for each in case.treatments)
     return max(0, rules.tries - done)
 
 

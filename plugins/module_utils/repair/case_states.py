@@ -30,10 +30,12 @@ from .cases import (
     RETURNED,
     SAVE,
     SAVED,
+    STRENGTH,
     TREAT,
     TREATED,
     Fault,
     NodeCase,
+    Treatment,
     begun,
     moved,
     waiting,
@@ -116,12 +118,13 @@ class Around(NamedTuple):
     """Why nothing may begin (`brakes.brake`)."""
 
 
-def treatment(case: NodeCase, rules: Rules) -> str:
-    """What mends the node next: RESET, REBOOT or POWER_CYCLE; empty if a person is needed."""
+def next_treatment(case: NodeCase, rules: Rules) -> str:
+    """What mends the node: RESET, REBOOT or POWER_CYCLE, stronger than the last one; empty if a person is needed."""
     if case.action in (NONE, A_PERSON, REPLACE):
         return ""
-    tried = len(case.treatments) - (case.step == TREAT)
-    wanted = STRONGER[case.action] if tried else case.action
+    wanted = case.action
+    if case.treatments:
+        wanted = max(wanted, STRONGER[case.treatments[-1].what], key=STRENGTH.index)
     if wanted == POWER_CYCLE and not (rules.mode == FULL and rules.has_machines):
         return REBOOT if case.action != POWER_CYCLE else ""
     return REBOOT if wanted == RESET and rules.mode != FULL else wanted
@@ -131,7 +134,7 @@ def proposal(case: NodeCase, view: NodeView, around: Around, now: float) -> str:
     """What would be done next if the mode were FULL, in words."""
     rules = replace(around.rules, mode=FULL)
     would = next_case(replace(case, step=""), view, around._replace(rules=rules), now)
-    return f"{would.step} ({treatment(would, rules)})" if would.step in (DRAIN, TREAT) else would.step or would.why
+    return f"{would.step} ({next_treatment(would, rules)})" if would.step == DRAIN else would.step or would.why
 
 
 def next_case(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCase:
@@ -166,7 +169,7 @@ def _before_treatment(case: NodeCase, view: NodeView, around: Around, now: float
         return begun(case, SAVE, now)
     if around.rules.mode == OBSERVE:
         return waiting(case, "")
-    if not treatment(case, around.rules):
+    if not next_treatment(case, around.rules):
         return moved(case, PERSON, now, f"{case.finding}: {case.action}")
     if not around.left:
         return _given_up(case, around, now)
@@ -215,7 +218,7 @@ def _treat(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCa
             return moved(case, TREATED, now)
         if now - case.begun < SHOWN_AFTER:
             return case
-        if treatment(case, around.rules) != REBOOT:
+        if case.treatments[-1].what != REBOOT:
             return moved(case, TREATED, now)
         # slurmctld would show a boot that it was asked for.
         why = f"held by {case.held}" if case.held else around.brake
@@ -227,13 +230,14 @@ def _treat(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCa
         return moved(case, PERSON, now, f"{len(view.jobs)} jobs have not ended in time")
     if not view.is_quiet:
         return waiting(case, f"waits for {len(view.jobs)} jobs")
-    if not treatment(case, around.rules):
+    what = next_treatment(case, around.rules)
+    if not what:
         return moved(case, PERSON, now, f"{case.action}: {', '.join(view.names)}")
     if not around.left:
         return _given_up(case, around, now)
     if around.brake:
         return waiting(case, around.brake)
-    treated = replace(case, treatments=(*case.treatments, now), boot=view.booted, passed=0)
+    treated = replace(case, treatments=(*case.treatments, Treatment(now, what)), boot=view.booted, passed=0)
     return _unless_held(case, TREAT, now, treated)
 
 
@@ -244,7 +248,8 @@ def _unless_held(case: NodeCase, step: str, now: float, with_step: NodeCase | No
 
 def _is_renewed(case: NodeCase, view: NodeView) -> bool:
     """Whether the last treatment was carried out."""
-    return view.booted > case.boot + BOOT_APART or (case.action == RESET and view.reset >= case.treatments[-1])
+    when, what = case.treatments[-1]
+    return view.booted > case.boot + BOOT_APART or (what == RESET and view.reset >= when)
 
 
 def _boot(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCase:

@@ -32,6 +32,14 @@ STRENGTH = (NONE, RESET, REBOOT, POWER_CYCLE, REPLACE, NEEDS_PERSON)
 """What mends findings, the weakest first. Each mends what those before it do."""
 
 
+class Treatment(NamedTuple):
+    """A treatment that has begun."""
+
+    when: float
+    what: str
+    """RESET, REBOOT or POWER_CYCLE."""
+
+
 class Fault(NamedTuple):
     """A finding that drains a node."""
 
@@ -61,8 +69,7 @@ class NodeCase:
     step: str = ""
     """The step that has begun and is not known to be done."""
     begun: float = 0.0
-    treatments: tuple[float, ...] = ()
-    """When a treatment has begun."""
+    treatments: tuple[Treatment, ...] = ()
     boot: float = 0.0
     """When the node had booted before the last treatment."""
     passed: int = 0
@@ -127,7 +134,7 @@ def from_json(content: Mapping[str, Any]) -> NodeCase:
     return NodeCase(
         **{
             **known,
-            "treatments": tuple(known.get("treatments", ())),
+            "treatments": tuple(Treatment(*each) for each in known.get("treatments", ())),
             "reached": tuple((state, when) for state, when in known.get("reached", ())),
         }
     )

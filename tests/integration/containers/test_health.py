@@ -236,7 +236,7 @@ def test_an_xid_that_has_scrolled_away_keeps_the_node_drained_until_a_person_clo
 def cases(lab: Lab) -> list[list[str]]:
     """The open cases after two rounds, by their columns."""
     for _round in range(3):
-        lab.command("front", "systemctl start slurm-repair.service")
+        lab.command("front", "slurm-repair round")
     lines = lab.command("front", "slurm-repair list").split("\n")[1:]
     return [line.split(maxsplit=6) for line in lines]
 

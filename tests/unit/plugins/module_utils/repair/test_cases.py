@@ -26,8 +26,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_state
     Around,
     NodeView,
     next_case,
+    next_treatment,
     proposal,
-    treatment,
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.cases import (
     DRAIN,
@@ -38,6 +38,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.cases impo
     SAVED,
     Fault,
     NodeCase,
+    Treatment,
     from_json,
     moved,
     opened,
@@ -115,9 +116,10 @@ def test_what_observe_would_do(names: list[str], view: dict[str, Any], left: int
 def test_treatments(finding: str, mode: str, machines: bool, first: str, second: str) -> None:
     rules = Rules(mode=mode, has_machines=machines)
     case = case_of(finding)
-    assert treatment(case, rules) == first
-    assert treatment(replace(case, treatments=(NOW,), step="treat"), rules) == first
-    assert treatment(replace(case, treatments=(NOW,)), rules) == second
+    assert next_treatment(case, rules) == first
+    if first:
+        case = replace(case, treatments=(Treatment(NOW, first),))
+    assert next_treatment(case, rules) == second
 
 
 def test_a_person_is_asked_at_once_where_nothing_else_helps() -> None:
@@ -194,13 +196,22 @@ def test_stopped() -> None:
 
 
 def test_treatments_of_seven_days_count() -> None:
-    earlier = replace(case_of("xid-48"), state=RETURNED, treatments=(NOW - 8 * DAY, NOW - DAY))
+    earlier = replace(
+        case_of("xid-48"),
+        state=RETURNED,
+        treatments=(Treatment(NOW - 8 * DAY, "reboot"), Treatment(NOW - DAY, "reset")),
+    )
     assert treatments_left("n1", [earlier, case_of("xid-79", number=2)], Rules(), NOW) == 1
     assert treatments_left("n2", [earlier], Rules(), NOW) == 2
 
 
 def test_a_case_is_the_same_in_its_file() -> None:
-    case = replace(case_of("xid-79", "port-errors"), treatments=(1.5, 2.5), held="root", why="é")
+    case = replace(
+        case_of("xid-79", "port-errors"),
+        treatments=(Treatment(1.5, "reset"), Treatment(2.5, "reboot")),
+        held="root",
+        why="é",
+    )
     content = json.loads(json.dumps(to_json(case)))
     assert from_json(content) == case
     assert from_json({**content, "of a newer collection": 1}) == case

@@ -116,14 +116,14 @@ class Sequence:
             if what == "failing":
                 return
             raise KilledError
-        treatment = PARTS.case_states.treatment(case, self.rules)
-        self.cluster.act(case.node, case.step, case.number, len(case.treatments), case.passed, treatment)
+        what_done = case.treatments[-1].what if case.treatments else ""
+        self.cluster.act(case.node, case.step, case.number, len(case.treatments), case.passed, what_done)
         if what == "after acting":
             raise KilledError
 
     def cut_off(self, case: Any) -> None:
         """Count a treatment that is not carried out, and that the program cannot begin again."""
-        if case.step == "treat" and PARTS.case_states.treatment(case, self.rules) != "reboot":
+        if case.step == "treat" and case.treatments[-1].what != "reboot":
             self.cluster.nodes[case.node].cut_off += 1
 
     def one_round(self) -> None:
@@ -255,7 +255,7 @@ MISTAKES = {
     "a reserved node is taken": ("case_states", 'if view.reserved else ""', 'if not view.reserved else ""'),
     "a node with jobs is treated": ("case_states", "if not view.is_quiet:", "if view.in_service:"),
     "jobs that can go on are requeued": ("case_states", "if view.movable and case.urgent:", "if view.movable:"),
-    "a reset begins again": ("case_states", "if treatment(case, around.rules) != REBOOT:", "if case.held == '-':"),
+    "a reset begins again": ("case_states", "if case.treatments[-1].what != REBOOT:", "if case.held == '-':"),
     "a boot that has not begun is believed": (
         "case_states",
         "view.booted > case.boot + BOOT_APART",
@@ -270,7 +270,7 @@ MISTAKES = {
         "min(1, len(case.treatments))",
     ),
     "tries without end": ("brakes", "max(0, rules.tries - done)", "max(1, rules.tries - done)"),
-    "the same treatment again": ("case_states", "STRONGER[case.action] if tried", "case.action if tried"),
+    "the same treatment again": ("case_states", "STRONGER[case.treatments[-1].what]", "case.treatments[-1].what"),
     "a new fault is not seen": (
         "case_states",
         "    case = with_faults(case, view.faults)\n    if case.state == DRAINED",
@@ -287,8 +287,8 @@ MISTAKES = {
     "two nodes at once": ("cases", "return self.state in TAKEN or self.step == DRAIN", "return self.state in TAKEN"),
     "earlier cases do not count": (
         "brakes",
-        "if case.node == node for when",
-        "if case.node == node and case.is_open for when",
+        "if case.node == node for each",
+        "if case.node == node and case.is_open for each",
     ),
     "a node has one case for ever": (
         "rounds",
