@@ -21,6 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.health.gpu_findin
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.kernel_messages import KernelMessage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.report_transport import Sent
 from programs import ROLES, load
 
 pytestmark = pytest.mark.once
@@ -467,9 +468,11 @@ def test_the_controllers_are_told_what_has_changed(
     errors: list[str] = []
     monkeypatch.setattr(health, "seal", lambda text, reader: f"{reader} {text}")
 
-    def send(sealed: str, hosts: list[str], port: int) -> list[str]:
+    closed: list[str] = []
+
+    def send(sealed: str, hosts: list[str], port: int) -> Sent:
         sent.append((sealed, hosts, port))
-        return errors
+        return Sent(errors, closed)
 
     monkeypatch.setattr(health, "send", send)
     settings = json.loads((node / "settings.json").read_text())
@@ -482,19 +485,26 @@ def test_the_controllers_are_told_what_has_changed(
     first, _newline, text = sealed.partition("\n")
     assert (first, hosts, port) == ("slurm gpu01", ["head", "head2"], 6830)
     assert json.loads(text) | {"checked": 0} == {"node": "gpu01", "checked": 0, "wrong": {}, "evidence": None}
+    # Evidence is sent until it is accepted; then the controllers are asked what a person has closed.
     (node / "journal").write_text(said_by_kernel(FALLEN))
     errors.append("head:6830: Connection refused")
-    for _run in range(2):
-        run(health, monkeypatch, node, "exit 0")
+    run(health, monkeypatch, node, "exit 0")
     assert "no report to the controllers: head:6830: Connection refused" in capsys.readouterr().out
     errors.clear()
     for _run in range(2):
         run(health, monkeypatch, node, "exit 0")
-    assert len(sent) == 4, "each is sent until one is accepted"
-    content = json.loads(sent[-1][0].partition("\n")[2])
-    assert [*content["wrong"]] == ["xid-79"]
-    assert content["evidence"]["gpus"][0]["serial"] == "1234567890123"
-    assert "pid=2" in content["evidence"]["findings"][0]["lines"][0]
+    contents = [json.loads(each[0].partition("\n")[2]) for each in sent[1:]]
+    assert [[*content["wrong"]] for content in contents] == [["xid-79"]] * 3
+    assert [bool(content["evidence"]) for content in contents] == [True, True, False]
+    assert contents[1]["evidence"]["gpus"][0]["serial"] == "1234567890123"
+    assert "pid=2" in contents[1]["evidence"]["findings"][0]["lines"][0]
+    (node / "journal").write_text("")
+    (node / "node").write_text(NODE.format("IDLE+DRAIN", "Reason=health check xid-79: x [root@now]"))
+    closed.append("xid-79")
+    run(health, monkeypatch, node, "exit 0")
+    assert [one.closed for one in seen_findings.load().seen] == ["by slurm-repair"]
+    closed.clear()
+    assert run(health, monkeypatch, node, "exit 0")[1:] == [f"update NodeName=gpu01 {' '.join(RESUME)}"]
 
 
 def test_the_text_for_a_vendor(

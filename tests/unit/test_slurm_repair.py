@@ -79,7 +79,7 @@ class Controller:
         finally:
             os.dup2(kept, 0)
             os.close(kept)
-        assert (status == 0) == (said == "accepted\n")
+        assert (status == 0) == (said.split()[0] == "accepted")
         return said
 
 
@@ -189,6 +189,21 @@ def test_people_hold_go_on_and_end(
     ):
         assert main(words) == 1
         assert said in capsys.readouterr().err
+
+
+def test_what_a_person_closes_is_closed_on_the_node(controller: Controller) -> None:
+    """The node asks while something is wrong. What has come since is not closed, and the evidence stays."""
+    main = controller.program.main
+    controller.say(n1=f"IDLE+DRAIN {LOST}")
+    assert controller.report("n1", {"xid-79": "lost"}) == "accepted\n"
+    main(["round"])
+    main(["round"])
+    assert controller.report("n1", {"xid-79": "lost"}, evidence=None) == "accepted\n"
+    assert [report.evidence.node for report in controller.files.reports() if report.evidence] == ["n1"]
+    main(["close", "n1"])
+    assert controller.report("n2", {"xid-79": "lost"}) == "accepted\n"
+    assert controller.report("n1", {"xid-79": "lost", "port-errors": "new"}, evidence=None) == "accepted xid-79\n"
+    assert controller.report("n1", {"port-errors": "new"}) == "accepted\n"
 
 
 def test_without_slurmctld_nothing_ends(controller: Controller, stand_in: StandIn) -> None:

@@ -60,7 +60,7 @@ from ..host.kernel_messages import KernelMessage, journal_command, merged, parse
 from ..host.locks import locked
 from ..language.formatting import visible
 from ..repair.case_evidence import collect, vendor_text
-from ..repair.report_transport import ReportError, seal, send
+from ..repair.report_transport import ReportError, Sent, seal, send
 
 SILENT = "Not responding"
 """Beginning of Slurm's reasons for nodes that do not answer. Slurm replaces only these reasons."""
@@ -416,40 +416,47 @@ def examine() -> int:
     keep_on_disk(record, former, unkept)
     # The controllers come last: slurmd may end this program while they do not answer.
     xml = mine[GPU_ERRORS].output if GPU_ERRORS in mine else ""
-    reported = report(settings, wrong, record, xml, state["reported"])
+    reported, closed = report(settings, wrong, record, xml, state["reported"])
     if reported != state["reported"]:
         replacing.replace(STATE, json.dumps({**state, "reported": reported}).encode(), 0o600)
+    if closed:
+        close(closed, "slurm-repair")
     return 1 if wrong else 0
 
 
-def report(settings: Mapping[str, Any], wrong: Mapping[str, str], record: FindingRecord, xml: str, before: str) -> str:
-    """Tell the controllers what is wrong, with the evidence, if repair asks for it (key `repair`).
+def report(
+    settings: Mapping[str, Any], wrong: Mapping[str, str], record: FindingRecord, xml: str, before: str
+) -> tuple[str, Sequence[str]]:
+    """Tell the controllers what is wrong, if repair asks for it (key `repair`), and ask what a person has closed there.
 
-    They are told what has changed, and again after a boot.
+    They are told what has changed, with the evidence, and after a boot. While something is wrong, they are asked again.
 
     Args:
         settings: those of this program.
         wrong: what is wrong, by the name of the finding or check.
         record: the findings.
         xml: the output of `nvidia-smi -q -x`; empty without an answer.
-        before: what they were told last, as this returns it.
+        before: what they were told last.
+
+    Returns: what they were told last, and the findings that a person has closed.
     """
     repair = settings.get("repair")
     if not repair:
-        return ""
+        return "", ()
     told = json.dumps([record.boot, [*wrong.items()]])
-    if told == before:
-        return told
+    if told == before and not wrong:
+        return told, ()
     node, now = os.environ.get("SLURMD_NODENAME") or own_node(), time.time()
-    evidence = asdict(collect(node, Tree(), record.boot, record.seen, xml, now)) if wrong else None
+    is_new = bool(wrong) and told != before
+    evidence = asdict(collect(node, Tree(), record.boot, record.seen, xml, now)) if is_new else None
     text = json.dumps({"node": node, "checked": now, "wrong": wrong, "evidence": evidence})
     try:
-        errors = send(seal(f"{node}\n{text}", repair["reader"]), repair["controllers"], repair["port"])
+        sent = send(seal(f"{node}\n{text}", repair["reader"]), repair["controllers"], repair["port"])
     except ReportError as error:
-        errors = [str(error)]
-    for line in errors:
+        sent = Sent([str(error)])
+    for line in sent.errors:
         print(f"no report to the controllers: {line}")
-    return before if errors else told
+    return before if sent.errors else told, sent.closed
 
 
 def keep_on_disk(record: FindingRecord, former: FindingRecord, unkept: str) -> None:
@@ -560,9 +567,8 @@ def for_vendor() -> str:
     return vendor_text(evidence, (), time.strftime("%Y-%m-%d %H:%M", time.localtime(now)))
 
 
-def close(names: Sequence[str]) -> int:
+def close(names: Sequence[str], who: str) -> int:
     """Close findings, as a person has asked for. Returns the exit status."""
-    who = os.environ.get("SUDO_USER") or os.environ.get("USER") or "root"
     record, closed = seen_findings.close(seen_findings.load(), names, who, time.time())
     errors = [error for error in (seen_findings.remember(record), seen_findings.keep(record)) if error]
     print(*errors, *(f"closed: {one.name} {one.subject}" for one in closed), sep="\n")
@@ -599,4 +605,5 @@ def main(words: Sequence[str] | None = None) -> int:
                 return 0
             return after_job()
     with alone(waiting(float(read_record(SETTINGS).get("limit", LIMIT)))):
-        return close(arguments[1:]) if arguments else examine()
+        who = os.environ.get("SUDO_USER") or os.environ.get("USER") or "root"
+        return close(arguments[1:], who) if arguments else examine()

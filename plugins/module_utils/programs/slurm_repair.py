@@ -8,7 +8,7 @@ usage: slurm-repair list [--all]      the open cases, or all
        slurm-repair show CASE         a case with its evidence, as a text for a vendor
        slurm-repair hold CASE         begin nothing more for a case
        slurm-repair retry CASE        go on with a case that is held or needs a person
-       slurm-repair close CASE        end a case
+       slurm-repair close CASE        end a case, and close its findings on the node
        slurm-repair round             open cases and bring them one step further, as its timer does
        slurm-repair receive           take the report of a node, as its socket does
 
@@ -155,17 +155,20 @@ def receive() -> int:
     become_owner()
     with socket.socket(fileno=os.dup(0)) as connection:
         try:
-            take(report_transport.receive(connection), os.environ.get("REMOTE_ADDR", ""))
-            said = report_transport.ACCEPTED
+            closed = take(report_transport.receive(connection), os.environ.get("REMOTE_ADDR", ""))
+            said, status = " ".join((report_transport.ACCEPTED, *closed)), 0
         except (CollectionError, OSError) as error:
-            said = str(error)
+            said, status = str(error), 1
             print(said, file=sys.stderr)
         connection.sendall(f"{' '.join(said.split())}\n".encode())
-    return 0 if said == report_transport.ACCEPTED else 1
+    return status
 
 
-def take(credential: str, address: str) -> None:
-    """Keep a report, which must be sealed by root of the node that it is of. Raises CollectionError or OSError."""
+def take(credential: str, address: str) -> Sequence[str]:
+    """Keep a report, which must be sealed by root of the node that it is of.
+
+    Returns the findings of the node that a person has closed with its case. Raises CollectionError or OSError.
+    """
     sealed = report_transport.unseal(credential)
     if sealed.uid != 0:
         raise report_transport.ReportError(f"found user {sealed.uid}, allowed: root")
@@ -180,7 +183,22 @@ def take(credential: str, address: str) -> None:
         raise report_transport.ReportError(f"{first}: found the address {address or 'unknown'} of another host")
     files = CaseFiles(read_settings(SETTINGS)["directory"])
     files.make()
-    files.write_report(parse_report(text, first), text)
+    report = parse_report(text, first)
+    before = next((each for each in files.reports() if each.node == first), None)
+    if before and report.wrong and not report.evidence:
+        report = report._replace(evidence=before.evidence)  # it has not changed
+    files.write_report(report)
+    return closed_with_case(files, report)
+
+
+def closed_with_case(files: CaseFiles, report: NodeReport) -> list[str]:
+    """The findings that a person has closed with the last case of the node: those that it had then."""
+    last = next((case for case in reversed(files.read()) if case.node == report.node), None)
+    if not last or not last.closed_by:
+        return []
+    evidence = files.evidence(last.number)
+    had = {last.finding, *(str(one["name"]) for one in (evidence.node.findings if evidence and evidence.node else ()))}
+    return [name for name in report.wrong if name in had]
 
 
 # -- what people ask for ---------------------------------------------------------------------------------------------
@@ -250,8 +268,8 @@ def retry(words: Sequence[str]) -> int:
 
 
 def close(words: Sequence[str]) -> int:
-    """End a case."""
-    return change(words, lambda case, who, now: moved(case, CLOSED, now, f"closed by {who}"))
+    """End a case, and close its findings on the node, which asks for that at its next check."""
+    return change(words, lambda case, who, now: replace(moved(case, CLOSED, now, f"closed by {who}"), closed_by=who))
 
 
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {

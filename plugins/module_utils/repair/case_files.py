@@ -62,8 +62,10 @@ class CaseFiles:
         except (SettingsError, TypeError, KeyError) as error:
             raise CaseFileError(f"{path}: no evidence of a case: {error}") from error
 
-    def write_report(self, report: NodeReport, text: str) -> None:
+    def write_report(self, report: NodeReport) -> None:
         """Keep the report of a node, which replaces the one before. Raises OSError."""
+        evidence = asdict(report.evidence) if report.evidence else None
+        text = json.dumps({**report._asdict(), "evidence": evidence})
         replacing.replace(str(self.directory / REPORTS / f"{report.node}.json"), text.encode(), 0o600, synced=True)
 
     def reports(self) -> Iterator[NodeReport]:

@@ -76,6 +76,8 @@ class NodeCase:
     """Measurements in a row, since the last treatment, that found nothing."""
     held: str = ""
     """Who has stopped it for now."""
+    closed_by: str = ""
+    """The person who has ended it."""
     why: str = ""
     """Why it waits, why a person is needed, or how it has ended."""
     reached: tuple[tuple[str, float], ...] = ()

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How a report comes from a node to the controllers: sealed by munge, over a connection of its own.
 
-The node connects, sends a line with the credential, and reads a line: ACCEPTED, or why the report was refused.
+The node connects, sends a line with the credential, and reads a line: ACCEPTED, with the findings behind it that a
+person has closed on the controllers; or why the report was refused.
 """
 
 from __future__ import annotations
@@ -57,8 +58,17 @@ def unseal(credential: str) -> Opened:
     return Opened(int(uid[1]), text)
 
 
-def send(credential: str, controllers: Sequence[str], port: int) -> list[str]:
-    """Give a credential to the first controller that accepts it. Returns why none has; empty if one has."""
+class Sent(NamedTuple):
+    """What has come of a report."""
+
+    errors: Sequence[str]
+    """Why no controller has accepted it; empty if one has."""
+    closed: Sequence[str] = ()
+    """The findings that a person has closed on the controllers."""
+
+
+def send(credential: str, controllers: Sequence[str], port: int) -> Sent:
+    """Give a credential to the first controller that accepts it."""
     errors = []
     for controller in controllers:
         try:
@@ -66,10 +76,11 @@ def send(credential: str, controllers: Sequence[str], port: int) -> list[str]:
         except OSError as error:
             errors.append(f"{controller}:{port}: {error.strerror or error}")
             continue
-        if said == ACCEPTED:
-            return []
+        first, *closed = said.split() or [""]
+        if first == ACCEPTED:
+            return Sent([], closed)
         errors.append(f"{controller}:{port}: {visible(said)[:200] or 'no answer'}")
-    return errors
+    return Sent(errors)
 
 
 def _talk(credential: str, controller: str, port: int) -> str:

@@ -265,6 +265,19 @@ def test_a_node_that_fails_has_a_case_with_its_evidence(lab: Lab, install: Insta
     assert "the finding has ended, and the node is in service" in lab.command("front", f"slurm-repair show {number}")
 
 
+def test_a_person_closes_a_case_and_its_finding_with_one_command(lab: Lab, install: Install) -> None:
+    install("/usr/local/bin/nvidia-smi", driver(""))
+    install("/usr/local/bin/journalctl", journal(FALLEN))
+    assert checked(lab).startswith("drained health check xid-79: ")
+    assert len(cases(lab)) == 1
+    install("/usr/local/bin/journalctl", "true")
+    assert "closed" in lab.command("front", f"slurm-repair close {NODE}")
+    assert checked(lab).startswith("drained health check xid-79: "), "the node learns of it after this check"
+    resumed(lab)
+    assert "closed: by slurm-repair" in lab.command(NODE, f"{PROGRAM} --list")
+    assert cases(lab) == []
+
+
 def test_only_root_of_the_node_is_believed(lab: Lab) -> None:
     """A user of the node and another host have the key of munge as well."""
     report = json.dumps({"node": NODE, "checked": time.time(), "wrong": {"xid-79": "lost"}, "evidence": None})

@@ -97,13 +97,13 @@ def test_a_report_comes_through(controller: Callable[[Callable[[socket.socket], 
         return ACCEPTED
 
     port = controller(talk)
-    assert send(seal(text, ME), ["127.0.0.1"], port) == []
+    assert send(seal(text, ME), ["127.0.0.1"], port) == ([], [])
     assert (found[0].uid, found[0].text) == (os.geteuid(), text)
 
 
 def test_the_next_controller_is_asked(controller: Callable[[Callable[[socket.socket], str]], int]) -> None:
-    port = controller(lambda connection: ACCEPTED if receive(connection) else "")
-    assert send("MUNGE:x:", ["203.0.113.77.invalid", "127.0.0.1"], port) == []
+    port = controller(lambda connection: f"{ACCEPTED} xid-79 xid-48" if receive(connection) else "")
+    assert send("MUNGE:x:", ["203.0.113.77.invalid", "127.0.0.1"], port) == ([], ["xid-79", "xid-48"])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_is_no_report_is_refused(
     controller: Callable[[Callable[[socket.socket], str]], int], sent: str, said: str
 ) -> None:
     port = controller(lambda connection: unseal(receive(connection)).text)
-    (error,) = send(sent, ["127.0.0.1"], port)
+    (error,) = send(sent, ["127.0.0.1"], port).errors
     assert said in error or "Connection reset" in error or "Broken pipe" in error
 
 
@@ -137,7 +137,7 @@ def test_a_controller_that_says_nothing_is_not_waited_for(
         ended.wait(5)
         return ""
 
-    (error,) = send("x", ["127.0.0.1"], controller(talk))
+    (error,) = send("x", ["127.0.0.1"], controller(talk)).errors
     ended.set()
     assert "timed out" in error
 
