@@ -58,9 +58,10 @@ from ..host.job_processes import strays
 from ..host.json_files import read_record
 from ..host.kernel_messages import KernelMessage, journal_command, merged, parse_journal, read_boot_id, read_ring
 from ..host.locks import locked
+from ..language.errors import CollectionError
 from ..language.formatting import visible
 from ..repair.case_evidence import collect, vendor_text
-from ..repair.report_transport import ReportError, Sent, seal, send
+from ..repair.report_transport import Sent, seal, send
 
 SILENT = "Not responding"
 """Beginning of Slurm's reasons for nodes that do not answer. Slurm replaces only these reasons."""
@@ -446,13 +447,13 @@ def report(
     told = json.dumps([record.boot, [*wrong.items()]])
     if told == before and not wrong:
         return told, ()
-    node, now = os.environ.get("SLURMD_NODENAME") or own_node(), time.time()
-    is_new = bool(wrong) and told != before
-    evidence = asdict(collect(node, Tree(), record.boot, record.seen, xml, now)) if is_new else None
-    text = json.dumps({"node": node, "checked": now, "wrong": wrong, "evidence": evidence})
     try:
+        node, now = os.environ.get("SLURMD_NODENAME") or own_node(), time.time()
+        is_new = bool(wrong) and told != before
+        evidence = asdict(collect(node, Tree(), record.boot, record.seen, xml, now)) if is_new else None
+        text = json.dumps({"node": node, "checked": now, "wrong": wrong, "evidence": evidence})
         sent = send(seal(f"{node}\n{text}", repair["reader"]), repair["controllers"], repair["port"])
-    except ReportError as error:
+    except CollectionError as error:
         sent = Sent([str(error)])
     for line in sent.errors:
         print(f"no report to the controllers: {line}")
