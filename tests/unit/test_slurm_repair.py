@@ -141,6 +141,7 @@ def test_another_controller_that_serves_goes_on(controller: Controller) -> None:
     (controller.directory / "ping").write_text(PING.replace("head is UP", "head is DOWN"))
     assert controller.program.main(["round"]) == 0
     assert not controller.files.directory.exists()
+    (controller.directory / "ping").write_text(PING.replace("head is UP", "head is DOWN").replace("head2", "head2.lab"))
     settings = {**controller.settings, "controller": "head2"}
     (controller.directory / "settings.json").write_text(json.dumps(settings))
     assert controller.program.main(["round"]) == 0

@@ -140,7 +140,7 @@ def do_round() -> int:
     """Open cases and bring them further, on the controller that serves."""
     with locked("repair", LOCK_SECONDS):
         become_owner()
-        if scontrol.serving() != read_settings(SETTINGS)["controller"]:
+        if scontrol.serving().partition(".")[0] != read_settings(SETTINGS)["controller"]:
             return 0
         cluster = look_around()
         views = {name: cluster.node(name) for name in cluster.records}
