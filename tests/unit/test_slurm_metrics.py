@@ -102,7 +102,8 @@ def with_stand_ins(
 
     def again(*arguments: str, status: int = 0, **settings: Any) -> Values:
         known = {"controllers": [HOST], "state_directory": str(tmp_path), "all": False, "users_and_accounts": False}
-        known |= {"daemons": [], "keys": {}, "key_max_age_days": 0, "backup": None, **settings}
+        known |= {"daemons": [], "keys": {}, "key_max_age_days": 0, "backup": None, "repair": False}
+        known |= settings
         (tmp_path / "metrics.json").write_text(json.dumps(known))
         assert metrics.main(arguments) == status
         return parse("".join(path.read_text() for path in directory.glob("*.prom")))
@@ -162,6 +163,17 @@ def test_series_of_a_release(run: Callable[..., Values], release: str) -> None:
     main, backfill = re.findall(r"^\tLast cycle: +(\d+)$", sdiag, re.MULTILINE)
     assert (found["slurm_schedule_cycle_last"], found["slurm_bf_cycle_last"]) == (int(main), int(backfill))
     assert found["slurm_server_thread_cnt"] == int(re.findall(r"thread count: +(\d+)", sdiag)[0])
+
+
+def test_cases_of_nodes_that_fail(run: Callable[..., Values], stand_in: StandIn) -> None:
+    stand_in("slurm-repair", """echo '{"by_state": {"saved": 2, "person": 1}, "returned": 3, "seconds": 5400.0}'""")
+    found = run("24.11", "cluster", repair=True)
+    assert {name: value for name, value in found.items() if name.startswith("slurm_repair_")} == {
+        'slurm_repair_cases{state="saved"}': 2,
+        'slurm_repair_cases{state="person"}': 1,
+        "slurm_repair_returned_nodes": 3,
+        "slurm_repair_returned_seconds": 5400,
+    }
 
 
 def test_the_series_are_those_of_slurmctld(run: Callable[..., Values]) -> None:

@@ -207,6 +207,17 @@ def test_what_a_person_closes_is_closed_on_the_node(controller: Controller) -> N
     assert controller.report("n1", {"port-errors": "new"}) == "accepted\n"
 
 
+def test_counts_for_the_metrics(controller: Controller, capsys: pytest.CaptureFixture[str]) -> None:
+    main = controller.program.main
+    assert main(["count"]) == 0
+    assert json.loads(capsys.readouterr().out)["by_state"]["found"] == 0
+    controller.say(n1=f"IDLE+DRAIN {LOST}")
+    main(["round"])
+    main(["count"])
+    counts = json.loads(capsys.readouterr().out)
+    assert (counts["by_state"]["found"], counts["returned"], counts["seconds"]) == (1, 0, 0)
+
+
 def test_without_slurmctld_nothing_ends(controller: Controller, stand_in: StandIn) -> None:
     controller.say(n1=f"IDLE+DRAIN {LOST}")
     controller.program.main(["round"])

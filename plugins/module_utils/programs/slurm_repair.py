@@ -9,6 +9,7 @@ usage: slurm-repair list [--all]      the open cases, or all
        slurm-repair hold CASE         begin nothing more for a case
        slurm-repair retry CASE        go on with a case that is held or needs a person
        slurm-repair close CASE        end a case, and close its findings on the node
+       slurm-repair count             how many cases there are, as JSON for slurm-metrics
        slurm-repair round             open cases and bring them one step further, as its timer does
        slurm-repair receive           take the report of a node, as its socket does
 
@@ -17,6 +18,7 @@ In mode observe, the only one, nothing is done to nodes or in Slurm.
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -37,7 +39,7 @@ from ..repair.case_evidence import SavedEvidence
 from ..repair.case_files import CaseFiles
 from ..repair.case_states import Around, NodeView, proposal
 from ..repair.case_texts import case_table, case_text
-from ..repair.cases import CLOSED, SAVE, SAVED, NodeCase, moved
+from ..repair.cases import CLOSED, SAVE, SAVED, NodeCase, count_cases, moved
 from ..repair.node_views import NodeReport, fleet_of, node_view, parse_report
 from ..repair.rounds import one_round
 
@@ -215,6 +217,15 @@ def list_cases(words: Sequence[str]) -> int:
     return 0
 
 
+def count() -> int:
+    """Print the counts of cases."""
+    become_owner()
+    files = CaseFiles(read_settings(SETTINGS)["directory"])
+    files.make()
+    print(json.dumps(count_cases(files.read())._asdict()))
+    return 0
+
+
 def next_of(cluster: SeenCluster, case: NodeCase, cases: Sequence[NodeCase]) -> str:
     """What would be done next for a case; empty without any."""
     if case.state != SAVED or case.held:
@@ -278,6 +289,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "hold": hold,
     "retry": retry,
     "close": close,
+    "count": lambda _words: count(),
     "round": lambda _words: do_round(),
     "receive": lambda _words: receive(),
 }

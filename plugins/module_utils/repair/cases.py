@@ -142,6 +142,26 @@ def from_json(content: Mapping[str, Any]) -> NodeCase:
     )
 
 
+class CaseCounts(NamedTuple):
+    """Cases for the metrics."""
+
+    by_state: Mapping[str, int]
+    """Open cases, by each state that one can have."""
+    returned: int
+    """Cases that have ended with the node in service."""
+    seconds: float
+    """How long these were open, all together."""
+
+
+def count_cases(cases: Iterable[NodeCase]) -> CaseCounts:
+    """The counts of all cases that are kept."""
+    found = [*cases]
+    states = (FOUND, SAVED, DRAINED, TREATED, BOOTED, MEASURED, PERSON)
+    returned = [case.since - case.opened for case in found if case.state == RETURNED]
+    by_state = {state: sum(case.state == state for case in found) for state in states}
+    return CaseCounts(by_state, len(returned), sum(returned))
+
+
 def open_cases(cases: Iterable[NodeCase]) -> list[NodeCase]:
     """Those that have not ended."""
     return [case for case in cases if case.is_open]

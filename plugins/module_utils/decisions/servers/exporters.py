@@ -115,6 +115,8 @@ class MeasuredCluster:
     """The hosts that make backups."""
     max_age: int
     """The hours after which a backup is old."""
+    has_cases: bool
+    """Whether the controllers keep cases of nodes that fail (key `repair`)."""
     secrets: secret_ages.SecretHolders
     state_directory: str
     source: slurmctld_metrics.Source
@@ -147,6 +149,7 @@ def measured_cluster(host: RunHost) -> MeasuredCluster:
         fetching=fetching,
         saving=frozenset(backup_hosts(host)),
         max_age=host["slurm_backup"].get("max_age", 48),
+        has_cases=bool(host["slurm_repair"]),
         secrets=secret_ages.holders(host),
         state_directory=state_directory(host),
         source=slurmctld_metrics.cluster_source(host),
@@ -294,6 +297,7 @@ def settings(cluster: MeasuredCluster, name: str) -> dict[str, Any]:
         "keys": cluster.secrets.files(name),
         "key_max_age_days": cluster.secrets.max_age,
         "backup": {"max_age_hours": cluster.max_age} if name in cluster.saving else None,
+        "repair": controls and cluster.has_cases,
         "prometheus": f"http://{address(cluster, cluster.server)}:{PROMETHEUS}" if controls and cluster.server else "",
     }
 

@@ -11,6 +11,7 @@ are. `slurm-metrics host` runs on each host. docs/design/metrics.md lists the se
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import struct
@@ -273,6 +274,16 @@ def gather(series: Series, commands: CommandsUntil, settings: Mapping[str, Any],
         add_gpus(series, nodes, jobs)
     if settings["users_and_accounts"]:
         add_users_and_accounts(series, jobs)
+    if settings.get("repair"):
+        add_cases(series, json.loads(commands.output("slurm-repair", "count")))
+
+
+def add_cases(series: Series, counts: Mapping[str, Any]) -> None:
+    """Add the cases of nodes that fail, from `slurm-repair count`."""
+    for state, number in counts["by_state"].items():
+        series.add("slurm_repair_cases", number, state=state)
+    series.add("slurm_repair_returned_nodes", counts["returned"])
+    series.add("slurm_repair_returned_seconds", counts["seconds"])
 
 
 def _add_serving(series: Series, settings: Mapping[str, Any], *, serves: bool) -> None:

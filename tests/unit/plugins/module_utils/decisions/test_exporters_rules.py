@@ -251,6 +251,7 @@ def test_settings_of_the_program() -> None:
         "controllers": ["head"],
         "state_directory": "",
         "all": False,
+        "repair": False,
         "users_and_accounts": False,
         "daemons": ["munge", "mariadb", "slurmdbd"],
         "keys": {"munge": "/etc/munge/munge.key", "database": STORAGE, "backup": PASSWORD},
@@ -260,11 +261,13 @@ def test_settings_of_the_program() -> None:
     }
     others = hosts(**given, slurm_database_server=DATABASE_SERVER)["head"]
     assert "mariadb" not in settings(others)["daemons"]
+    given["slurm_repair"] = "observe"
     found = hosts({"host": "login", "users_and_accounts": True}, **given, slurm_registry="n1")
     assert settings(found["head"]) | {"daemons": []} == {
         "controllers": ["head"],
         "state_directory": "/home/s",
         "all": True,
+        "repair": True,
         "users_and_accounts": True,
         "daemons": [],
         "keys": {"munge": "/etc/munge/munge.key", "database": STORAGE, "backup": PASSWORD},
