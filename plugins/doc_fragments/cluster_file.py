@@ -20,7 +20,7 @@ def option(key: ClusterKey) -> dict[str, Any]:
     if key.required:
         found["required"] = True
     if key.choices:
-        found["choices"] = [*key.choices]
+        found["choices"] = key.allowed
     if key.default is not None:
         found["default"] = key.default
     if key.version_added:

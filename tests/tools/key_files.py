@@ -66,7 +66,7 @@ def specification(key: ClusterKey) -> dict[str, Any]:
     if found["type"] == "list":
         found["elements"] = variable.elements or key.elements
     if key.choices:
-        found["choices"] = [*key.choices]
+        found["choices"] = key.allowed
     found |= {"required": True} if key.variable_default is None else {"default": key.variable_default}
     about = f"As the key C({key.name}) of inventory plugin P({PLUGIN}#inventory): {paragraphs(key.description)[0]}"
     found |= described({"description": variable.description or about})

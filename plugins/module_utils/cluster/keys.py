@@ -119,6 +119,11 @@ class ClusterKey:
         return "str" if self.value == "texts" else "dict"
 
     @property
+    def allowed(self) -> list[str]:
+        """The choices, for Ansible also the default if that is an empty text: the key is not there."""
+        return [*([""] if self.choices and self.default == "" else []), *self.choices]
+
+    @property
     def variable_default(self) -> Any:
         """The default of its variable; None: the variable is required."""
         own = self.variable.default if self.variable else None
