@@ -21,7 +21,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.health.gpu_findin
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.kernel_messages import KernelMessage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.report_transport import Sent
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.report_transport import ClosedFindings, Sent
 from programs import ROLES, load
 
 pytestmark = pytest.mark.once
@@ -468,11 +468,11 @@ def test_the_controllers_are_told_what_has_changed(
     errors: list[str] = []
     monkeypatch.setattr(health, "seal", lambda text, reader: f"{reader} {text}")
 
-    closed: list[str] = []
+    closed: list[ClosedFindings | None] = [None]
 
     def send(sealed: str, hosts: list[str], port: int) -> Sent:
         sent.append((sealed, hosts, port))
-        return Sent(errors, closed)
+        return Sent(errors, closed[0])
 
     monkeypatch.setattr(health, "send", send)
     settings = json.loads((node / "settings.json").read_text())
@@ -500,10 +500,12 @@ def test_the_controllers_are_told_what_has_changed(
     assert "pid=2" in contents[1]["evidence"]["findings"][0]["lines"][0]
     (node / "journal").write_text("")
     (node / "node").write_text(NODE.format("IDLE+DRAIN", "Reason=health check xid-79: x [root@now]"))
-    closed.append("xid-79")
-    run(health, monkeypatch, node, "exit 0")
-    assert [one.closed for one in seen_findings.load().seen] == ["by slurm-repair"]
-    closed.clear()
+    # What was closed before it was seen is another one.
+    for when, why in ((time.time() - 1000, ""), (time.time(), "by slurm-repair")):
+        closed[0] = ClosedFindings(when, ["xid-79"])
+        run(health, monkeypatch, node, "exit 0")
+        assert [one.closed for one in seen_findings.load().seen] == [why]
+    closed[0] = None
     assert run(health, monkeypatch, node, "exit 0")[1:] == [f"update NodeName=gpu01 {' '.join(RESUME)}"]
 
 

@@ -116,7 +116,7 @@ STOPPED_BY = {"slurm_cluster", "slurm_controller", "slurm_database"}
 """Groups of which all hosts are all, or whose order stops the run (docs/design/decisions.md)."""
 OF_CONTROLLERS = {
     *("slurm_needs_shared_state", "slurm_needs_container_plugins_everywhere", "slurm_needs_stopped_controller"),
-    *("slurm_needs_controller", "slurm_needs_policy", "slurm_needs_munge"),
+    *("slurm_needs_controller", "slurm_needs_policy", "slurm_needs_munge", "slurm_needs_repair"),
 }
 """Groups of controllers, of which the one that serves is always a member."""
 

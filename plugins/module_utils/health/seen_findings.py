@@ -257,13 +257,28 @@ def updated(record: FindingRecord, evidence: HealthEvidence) -> FindingRecord:
     return FindingRecord(evidence.boot, evidence.cursor, evidence.now, _kept(closed, evidence.boot), samples)
 
 
-def close(record: FindingRecord, names: Iterable[str], who: str, now: float) -> tuple[FindingRecord, list[Seen]]:
-    """Close findings by name, or all of them with `all`. Returns the record, and what was closed."""
-    wanted = {*names}
+def close(
+    record: FindingRecord, names: Iterable[str], who: str, now: float, until: float | None = None
+) -> tuple[FindingRecord, list[Seen]]:
+    """Close findings by name, or all of them with `all`.
+
+    Args:
+        record: all findings.
+        names: what is closed.
+        who: the person, or the program that has heard of one.
+        now: the time.
+        until: what has come after this time stays open: nobody has mended it yet. None: nothing has.
+
+    Returns: the record, and what was closed.
+    """
+    wanted, end = {*names}, now if until is None else until
     closed = {
         one.key: replace(one, closed=f"by {who}", last=now)
         for one in record.seen
-        if not one.closed and ("all" in wanted or one.name in wanted)
+        # A message can come again; what is counted or a state is seen in each run.
+        if not one.closed
+        and ("all" in wanted or one.name in wanted)
+        and (one.last if one.source == KERNEL else one.first) <= end
     }
     seen = tuple(closed.get(one.key, one) for one in record.seen)
     return replace(record, seen=seen, written=now), [*closed.values()]

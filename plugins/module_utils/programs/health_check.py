@@ -61,7 +61,7 @@ from ..host.locks import locked
 from ..language.errors import CollectionError
 from ..language.formatting import visible
 from ..repair.case_evidence import collect, vendor_text
-from ..repair.report_transport import Sent, seal, send
+from ..repair.report_transport import ClosedFindings, Sent, seal, send
 
 SILENT = "Not responding"
 """Beginning of Slurm's reasons for nodes that do not answer. Slurm replaces only these reasons."""
@@ -421,13 +421,13 @@ def examine() -> int:
     if reported != state["reported"]:
         replacing.replace(STATE, json.dumps({**state, "reported": reported}).encode(), 0o600)
     if closed:
-        close(closed, "slurm-repair")
+        close(closed.names, "slurm-repair", closed.when)
     return 1 if wrong else 0
 
 
 def report(
     settings: Mapping[str, Any], wrong: Mapping[str, str], record: FindingRecord, xml: str, before: str
-) -> tuple[str, Sequence[str]]:
+) -> tuple[str, ClosedFindings | None]:
     """Tell the controllers what is wrong, if repair asks for it (key `repair`), and ask what a person has closed there.
 
     They are told what has changed, with the evidence, and after a boot. While something is wrong, they are asked again.
@@ -439,14 +439,14 @@ def report(
         xml: the output of `nvidia-smi -q -x`; empty without an answer.
         before: what they were told last.
 
-    Returns: what they were told last, and the findings that a person has closed.
+    Returns: what they were told last, and what a person has closed.
     """
     repair = settings.get("repair")
     if not repair:
-        return "", ()
+        return "", None
     told = json.dumps([record.boot, [*wrong.items()]])
     if told == before and not wrong:
-        return told, ()
+        return told, None
     try:
         node, now = os.environ.get("SLURMD_NODENAME") or own_node(), time.time()
         is_new = bool(wrong) and told != before
@@ -568,9 +568,9 @@ def for_vendor() -> str:
     return vendor_text(evidence, (), time.strftime("%Y-%m-%d %H:%M", time.localtime(now)))
 
 
-def close(names: Sequence[str], who: str) -> int:
-    """Close findings, as a person has asked for. Returns the exit status."""
-    record, closed = seen_findings.close(seen_findings.load(), names, who, time.time())
+def close(names: Sequence[str], who: str, until: float | None = None) -> int:
+    """Close findings, as a person has asked for, up to a time. Returns the exit status."""
+    record, closed = seen_findings.close(seen_findings.load(), names, who, time.time(), until)
     errors = [error for error in (seen_findings.remember(record), seen_findings.keep(record)) if error]
     print(*errors, *(f"closed: {one.name} {one.subject}" for one in closed), sep="\n")
     missing = {*names} - {one.name for one in closed} - {"all"}

@@ -41,6 +41,7 @@ from ..repair.case_states import Around, NodeView, proposal
 from ..repair.case_texts import case_table, case_text
 from ..repair.cases import CLOSED, SAVE, SAVED, NodeCase, count_cases, moved
 from ..repair.node_views import NodeReport, fleet_of, node_view, parse_report
+from ..repair.report_transport import ClosedFindings
 from ..repair.rounds import one_round
 
 SETTINGS = "/etc/gpucluster-slurm/repair.json"
@@ -158,7 +159,7 @@ def receive() -> int:
     with socket.socket(fileno=os.dup(0)) as connection:
         try:
             closed = take(report_transport.receive(connection), os.environ.get("REMOTE_ADDR", ""))
-            said, status = " ".join((report_transport.ACCEPTED, *closed)), 0
+            said, status = report_transport.accepted(closed), 0
         except (CollectionError, OSError) as error:
             said, status = str(error), 1
             print(said, file=sys.stderr)
@@ -166,10 +167,10 @@ def receive() -> int:
     return status
 
 
-def take(credential: str, address: str) -> Sequence[str]:
+def take(credential: str, address: str) -> ClosedFindings | None:
     """Keep a report, which must be sealed by root of the node that it is of.
 
-    Returns the findings of the node that a person has closed with its case. Raises CollectionError or OSError.
+    Returns what a person has closed with the node's case. Raises CollectionError or OSError.
     """
     sealed = report_transport.unseal(credential)
     if sealed.uid != 0:
@@ -193,14 +194,15 @@ def take(credential: str, address: str) -> Sequence[str]:
     return closed_with_case(files, report)
 
 
-def closed_with_case(files: CaseFiles, report: NodeReport) -> list[str]:
+def closed_with_case(files: CaseFiles, report: NodeReport) -> ClosedFindings | None:
     """The findings that a person has closed with the last case of the node: those that it had then."""
     last = next((case for case in reversed(files.read()) if case.node == report.node), None)
     if not last or not last.closed_by:
-        return []
+        return None
     evidence = files.evidence(last.number)
     had = {last.finding, *(str(one["name"]) for one in (evidence.node.findings if evidence and evidence.node else ()))}
-    return [name for name in report.wrong if name in had]
+    names = [name for name in report.wrong if name in had]
+    return ClosedFindings(last.since, names) if names else None
 
 
 # -- what people ask for ---------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How a report comes from a node to the controllers: sealed by munge, over a connection of its own.
 
-The node connects, sends a line with the credential, and reads a line: ACCEPTED, with the findings behind it that a
-person has closed on the controllers; or why the report was refused.
+The node connects, sends a line with the credential, and reads a line: ACCEPTED, with what a person has closed on the
+controllers, a time and names of findings; or why the report was refused.
 """
 
 from __future__ import annotations
@@ -58,13 +58,32 @@ def unseal(credential: str) -> Opened:
     return Opened(int(uid[1]), text)
 
 
+class ClosedFindings(NamedTuple):
+    """What a person has closed on the controllers."""
+
+    when: float
+    """In seconds since 1970. The clocks agree, since munge takes no credential otherwise."""
+    names: Sequence[str]
+
+
 class Sent(NamedTuple):
     """What has come of a report."""
 
     errors: Sequence[str]
     """Why no controller has accepted it; empty if one has."""
-    closed: Sequence[str] = ()
-    """The findings that a person has closed on the controllers."""
+    closed: ClosedFindings | None = None
+
+
+def accepted(closed: ClosedFindings | None) -> str:
+    """The line for a node whose report is accepted."""
+    return " ".join((ACCEPTED, *((f"{closed.when:.0f}", *closed.names) if closed else ())))
+
+
+def _closed(words: Sequence[str]) -> ClosedFindings | None:
+    """What is behind ACCEPTED; None without any, or if it cannot be understood."""
+    if len(words) < 2 or not words[0].isdecimal():
+        return None
+    return ClosedFindings(float(words[0]), words[1:])
 
 
 def send(credential: str, controllers: Sequence[str], port: int) -> Sent:
@@ -76,9 +95,9 @@ def send(credential: str, controllers: Sequence[str], port: int) -> Sent:
         except OSError as error:
             errors.append(f"{controller}:{port}: {error.strerror or error}")
             continue
-        first, *closed = said.split() or [""]
+        first, *words = said.split() or [""]
         if first == ACCEPTED:
-            return Sent([], closed)
+            return Sent([], _closed(words))
         errors.append(f"{controller}:{port}: {visible(said)[:200] or 'no answer'}")
     return Sent(errors)
 

@@ -286,7 +286,7 @@ def test_only_root_of_the_node_is_believed(lab: Lab) -> None:
     as_alice = lab.command(NODE, f"runuser -u alice -- bash -c {shlex.quote(talk)}")
     assert as_alice.startswith("found user ")
     assert "of another host" in lab.command("box02" if NODE != "box02" else "box01", f"bash -c {shlex.quote(talk)}")
-    assert lab.command(NODE, f"bash -c {shlex.quote(talk)}") == "accepted"
+    assert lab.command(NODE, f"bash -c {shlex.quote(talk)}").startswith("accepted")
     lab.command(NODE, "rm -f /run/gpucluster-slurm/health.json")
     lab.command(NODE, PROGRAM)
     cases(lab)

@@ -19,7 +19,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.repair import rep
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.report_transport import (
     ACCEPTED,
     LARGEST,
+    ClosedFindings,
     ReportError,
+    accepted,
     is_from,
     receive,
     seal,
@@ -97,13 +99,14 @@ def test_a_report_comes_through(controller: Callable[[Callable[[socket.socket], 
         return ACCEPTED
 
     port = controller(talk)
-    assert send(seal(text, ME), ["127.0.0.1"], port) == ([], [])
+    assert send(seal(text, ME), ["127.0.0.1"], port) == ([], None)
     assert (found[0].uid, found[0].text) == (os.geteuid(), text)
 
 
 def test_the_next_controller_is_asked(controller: Callable[[Callable[[socket.socket], str]], int]) -> None:
-    port = controller(lambda connection: f"{ACCEPTED} xid-79 xid-48" if receive(connection) else "")
-    assert send("MUNGE:x:", ["203.0.113.77.invalid", "127.0.0.1"], port) == ([], ["xid-79", "xid-48"])
+    closed = ClosedFindings(1796000000.0, ["xid-79", "xid-48"])
+    port = controller(lambda connection: accepted(closed) if receive(connection) else "")
+    assert send("MUNGE:x:", ["203.0.113.77.invalid", "127.0.0.1"], port) == ([], closed)
 
 
 @pytest.mark.parametrize(
