@@ -186,7 +186,8 @@ def take(credential: str, address: str) -> ClosedFindings | None:
         raise report_transport.ReportError(f"{first}: found the address {address or 'unknown'} of another host")
     files = CaseFiles(read_settings(SETTINGS)["directory"])
     files.make()
-    report = parse_report(text, first)
+    # By this host's clock, which tells when cases begin: one that ends has a later report.
+    report = parse_report(text, first)._replace(checked=time.time())
     before = next((each for each in files.reports() if each.node == first), None)
     if before and report.wrong and not report.evidence:
         report = report._replace(evidence=before.evidence)  # it has not changed
