@@ -27,3 +27,8 @@ SQUEUE_STATES=PENDING in /etc/environment, squeue shows no job that runs."""
 def own_environment() -> dict[str, str]:
     """The environment of each command that a module runs."""
     return {**{name: os.environ[name] for name in KEPT if name in os.environ}, **ENVIRONMENT}
+
+
+def person() -> str:
+    """The user who has started this program, also with sudo."""
+    return os.environ.get("SUDO_USER") or os.environ.get("USER") or "root"

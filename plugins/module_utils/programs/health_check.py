@@ -44,6 +44,7 @@ from xml.etree import ElementTree
 
 from ..client.commands import CommandError, output
 from ..client.drains import APPENDED, HEALTH
+from ..client.environment import person
 from ..client.scontrol import reason_of, records
 from ..hardware.network_ports import ConnectedPort, Port, parse_connected, parse_ports, ports_command
 from ..hardware.sysfs import Tree
@@ -61,6 +62,7 @@ from ..host.locks import locked
 from ..language.errors import CollectionError
 from ..language.formatting import visible
 from ..repair.case_evidence import collect, vendor_text
+from ..repair.case_texts import moment
 from ..repair.report_transport import ClosedFindings, Sent, seal, send
 
 SILENT = "Not responding"
@@ -230,6 +232,11 @@ def built_in(chosen: Collection[str], settings: Mapping[str, Any], cursor: str) 
     if PORTS in chosen and wanted_of(settings):
         found[PORTS] = ports_command()
     return found
+
+
+def driver_command(chosen: Collection[str], settings: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The command that asks the driver, by its name; none where that is not chosen."""
+    return {name: command for name, command in built_in(chosen, settings, "").items() if name == GPU_ERRORS}
 
 
 def wanted_of(settings: Mapping[str, Any]) -> list[ConnectedPort]:
@@ -430,26 +437,26 @@ def report(
 ) -> tuple[str, ClosedFindings | None]:
     """Tell the controllers what is wrong, if repair asks for it (key `repair`), and ask what a person has closed there.
 
-    They are told what has changed, with the evidence, and after a boot. While something is wrong, they are asked again.
+    They get what has changed, with the evidence, also after a boot. While something is wrong, they are asked again.
 
     Args:
         settings: those of this program.
         wrong: what is wrong, by the name of the finding or check.
         record: the findings.
         xml: the output of `nvidia-smi -q -x`; empty without an answer.
-        before: what they were told last.
+        before: what they have got last.
 
-    Returns: what they were told last, and what a person has closed.
+    Returns: what they have got last, and what a person has closed.
     """
     repair = settings.get("repair")
     if not repair:
         return "", None
-    told = json.dumps([record.boot, [*wrong.items()]])
-    if told == before and not wrong:
-        return told, None
+    news = json.dumps([record.boot, [*wrong.items()]])
+    if news == before and not wrong:
+        return news, None
     try:
         node, now = os.environ.get("SLURMD_NODENAME") or own_node(), time.time()
-        is_new = bool(wrong) and told != before
+        is_new = bool(wrong) and news != before
         evidence = asdict(collect(node, Tree(), record.boot, record.seen, xml, now)) if is_new else None
         text = json.dumps({"node": node, "checked": now, "wrong": wrong, "evidence": evidence})
         sent = send(seal(f"{node}\n{text}", repair["reader"]), repair["controllers"], repair["port"])
@@ -457,7 +464,7 @@ def report(
         sent = Sent([str(error)])
     for line in sent.errors:
         print(f"no report to the controllers: {line}")
-    return before if sent.errors else told, sent.closed
+    return before if sent.errors else news, sent.closed
 
 
 def keep_on_disk(record: FindingRecord, former: FindingRecord, unkept: str) -> None:
@@ -508,7 +515,7 @@ def after_job() -> int:
     """See what a job has left on the GPUs, and drain the node if it must not start another one."""
     settings, state, former = read_record(SETTINGS), read_record(STATE), seen_findings.load()
     chosen = chosen_of(settings, checks_of(DIRECTORY))
-    own = {name: command for name, command in built_in(chosen, settings, "").items() if name == GPU_ERRORS}
+    own = driver_command(chosen, settings)
     record, hung = former, state.get("hung", {})
     for pause in (0.0, FREED_SECONDS):
         time.sleep(pause)
@@ -552,7 +559,7 @@ def show(record: FindingRecord) -> Iterator[str]:
     """A line for each finding, the open ones last."""
     for one in sorted(record.seen, key=lambda one: (not one.closed, one.last)):
         state = f"closed: {one.closed}" if one.closed else "drains the node" if one.counts else "does not drain"
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.first))
+        when = moment(one.first)
         gpu = f", GPU {one.uuid} serial {one.serial}" if one.uuid else ""
         yield f"{when}  {one.name} {one.subject} ({state}; {one.kind}, action: {one.action}{gpu}): {visible(one.text)}"
 
@@ -560,12 +567,11 @@ def show(record: FindingRecord) -> Iterator[str]:
 def for_vendor() -> str:
     """What a vendor asks for when something is to be repaired or replaced."""
     settings = read_record(SETTINGS)
-    commands = {name: command for name, command in built_in({GPU_ERRORS}, settings, "").items() if name == GPU_ERRORS}
-    results, _hung = run_checks(commands, environment_of(settings), DRIVER_SECONDS, {})
+    results, _hung = run_checks(driver_command({GPU_ERRORS}, settings), environment_of(settings), DRIVER_SECONDS, {})
     xml = results[GPU_ERRORS].output if GPU_ERRORS in results and not results[GPU_ERRORS].error else ""
     now = time.time()
     evidence = collect(os.uname().nodename, Tree(), read_boot_id(), seen_findings.load().seen, xml, now)
-    return vendor_text(evidence, (), time.strftime("%Y-%m-%d %H:%M", time.localtime(now)))
+    return vendor_text(evidence, (), moment(now))
 
 
 def close(names: Sequence[str], who: str, until: float | None = None) -> int:
@@ -606,5 +612,4 @@ def main(words: Sequence[str] | None = None) -> int:
                 return 0
             return after_job()
     with alone(waiting(float(read_record(SETTINGS).get("limit", LIMIT)))):
-        who = os.environ.get("SUDO_USER") or os.environ.get("USER") or "root"
-        return close(arguments[1:], who) if arguments else examine()
+        return close(arguments[1:], person()) if arguments else examine()

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 
 from ..client import scontrol, slurm_records
 from ..client.commands import CommandError, run
+from ..client.environment import person
 from ..host.json_files import read_settings
 from ..host.locks import locked
 from ..language.errors import CollectionError
@@ -78,7 +79,7 @@ class SeenCluster:
 
     def look(self, case: NodeCase) -> NodeView:
         """What is seen of the node of a case."""
-        return self.node(case.node)._replace(is_saved=self.files.evidence(case.number) is not None)
+        return self.node(case.node)._replace(is_saved=self.files.has_evidence(case.number))
 
     def around(self, case: NodeCase, cases: Sequence[NodeCase]) -> Around:
         """What the case depends on apart from its node."""
@@ -188,8 +189,7 @@ def take(credential: str, address: str) -> ClosedFindings | None:
     files.make()
     # By this host's clock, which tells when cases begin: one that ends has a later report.
     report = parse_report(text, first)._replace(checked=time.time())
-    before = next((each for each in files.reports() if each.node == first), None)
-    if before and report.wrong and not report.evidence:
+    if report.wrong and not report.evidence and (before := files.report(first)):
         report = report._replace(evidence=before.evidence)  # it has not changed
     files.write_report(report)
     return closed_with_case(files, report)
@@ -258,14 +258,13 @@ def find(cases: Sequence[NodeCase], words: Sequence[str]) -> NodeCase:
 
 def change(words: Sequence[str], changed: Callable[[NodeCase, str, float], NodeCase]) -> int:
     """Change a case for a person."""
-    who = os.environ.get("SUDO_USER") or os.environ.get("USER") or "root"
     with locked("repair", LOCK_SECONDS):
         become_owner()
         files = CaseFiles(read_settings(SETTINGS)["directory"])
         case = find(files.read(), words)
         if not case.is_open:
             raise RepairError(f"case {case.number} of node {case.node} has ended: {case.state}")
-        after = changed(case, who, time.time())
+        after = changed(case, person(), time.time())
         files.write(after)
     print(f"case {after.number} of node {after.node}: {after.state}{f', held by {after.held}' if after.held else ''}")
     return 0

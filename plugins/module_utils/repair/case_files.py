@@ -52,10 +52,14 @@ class CaseFiles:
         """Keep the evidence of a case. Raises OSError."""
         self._write(EVIDENCE, number, asdict(evidence))
 
+    def has_evidence(self, number: int) -> bool:
+        """Whether the evidence of a case is kept."""
+        return self._path(EVIDENCE, number).exists()
+
     def evidence(self, number: int) -> SavedEvidence | None:
         """The evidence of a case; None without it. Raises CaseFileError."""
         path = self._path(EVIDENCE, number)
-        if not path.exists():
+        if not self.has_evidence(number):
             return None
         try:
             return saved_from(read_settings(str(path)))
@@ -68,11 +72,18 @@ class CaseFiles:
         text = json.dumps({**report._asdict(), "evidence": evidence})
         replacing.replace(str(self.directory / REPORTS / f"{report.node}.json"), text.encode(), 0o600, synced=True)
 
+    def report(self, node: str) -> NodeReport | None:
+        """The last report of a node; None without one that can be read. It is not trusted, and stops no round."""
+        path = self.directory / REPORTS / f"{node}.json"
+        with suppress(OSError, NodeReportError):
+            return parse_report(path.read_text(encoding="utf-8"), node)
+        return None
+
     def reports(self) -> Iterator[NodeReport]:
-        """The last report of each node that can be read. They are not trusted, and none of them stops a round."""
+        """The last reports of all nodes."""
         for path in (self.directory / REPORTS).glob("*.json"):
-            with suppress(OSError, NodeReportError):
-                yield parse_report(path.read_text(encoding="utf-8"), path.stem)
+            if report := self.report(path.stem):
+                yield report
 
     def forget(self, before: float) -> list[int]:
         """Remove the cases that ended before a time, and their evidence. Returns their numbers.

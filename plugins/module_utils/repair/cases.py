@@ -14,7 +14,7 @@ from ..health.finding_table import PERSON as NEEDS_PERSON
 
 FOUND, SAVED, DRAINED, TREATED, BOOTED, MEASURED = "found", "saved", "drained", "treated", "booted", "measured"
 """What has been reached: a finding has drained the node, or would; its evidence is saved; the node is drained for this
-case; it was told to boot or to reset its GPUs; it has done so; it was measured, and is as fast as it should be."""
+case; it was asked to boot or to reset its GPUs; it has done so; it was measured, and is as fast as it should be."""
 PERSON = "person"
 """A person is needed. The case is open until a person closes it, tries again or returns the node."""
 RETURNED, CLOSED = "returned", "closed"

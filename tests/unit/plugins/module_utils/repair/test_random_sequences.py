@@ -51,7 +51,7 @@ class Disk:
     kept: dict[int, str] = field(default_factory=dict)
     killed_at: str = ""
     cut_off: Callable[[Any], None] = lambda _case: None
-    """Is told of a step that is not carried out."""
+    """Gets each step that is not carried out."""
 
     def read(self) -> list[Any]:
         return [PARTS.cases.from_json(json.loads(text)) for text in self.kept.values()]
