@@ -47,7 +47,7 @@ def added_keys(head: str, login: str, nodes: str) -> dict[str, dict[str, Any]]:
         "accounting": {"accounting": ACCOUNTING},
         "access": {**PEOPLE, "access": {"administrators": ["ops", "admin"], "between_nodes": "host_based"}},
         "backup": {"backup": {"target": "/srv/backup"}},
-        "repair": {"repair": "observe"},
+        "repair": {"repair": {"mode": "observe"}},
         "database_server": {"database_server": {"host": "db.example.org"}},
         "mail": {"mail": {"relay": login, "sender": "slurm@cluster.example"}},
         "monitoring": {"monitoring": {"host": login, "users_and_accounts": True}},

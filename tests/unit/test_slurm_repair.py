@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jsonschema
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
@@ -25,6 +26,7 @@ from programs import StandIn, load
 # No part of ansible-core takes part.
 pytestmark = pytest.mark.once
 
+SCHEMA = Path(__file__).parents[2] / "roles/slurm_repair/files/case.schema.json"
 LOST = "health check xid-79: GPU has fallen off the bus [root@1796000000]"
 NODES = {"n1": "IDLE", "n2": "IDLE", "n3": "IDLE"}
 PING = "Slurmctld(primary) at head is UP\nSlurmctld(backup) at head2 is UP\n"
@@ -42,9 +44,22 @@ class Controller:
         self.say(**NODES)
         (directory / "ping").write_text(PING)
         (directory / "jobs").write_text("7\x1fanna\x1fRUNNING\x1fvision\x1e\n")
-        self.settings = {"directory": str(directory / "repair"), "controller": "head", "mode": "observe"}
-        self.settings["user"] = pwd.getpwuid(os.geteuid()).pw_name
-        (directory / "settings.json").write_text(json.dumps(self.settings))
+        self.settings: dict[str, Any] = {
+            "cluster": "lab",
+            "controller": "head",
+            "directory": str(directory / "repair"),
+            "least_nodes": {},
+            "mail": "",
+            "mode": "observe",
+            "quiet_hours": [],
+            "user": pwd.getpwuid(os.geteuid()).pw_name,
+        }
+        self.set()
+
+    def set(self, **values: Any) -> None:
+        """Change settings."""
+        self.settings = {**self.settings, **values}
+        (self.directory / "settings.json").write_text(json.dumps(self.settings))
 
     def say(self, **states: str) -> None:
         """What scontrol says of the nodes: a state, or a state with a reason behind a blank."""
@@ -142,8 +157,7 @@ def test_another_controller_that_serves_goes_on(controller: Controller) -> None:
     assert controller.program.main(["round"]) == 0
     assert not controller.files.directory.exists()
     (controller.directory / "ping").write_text(PING.replace("head is UP", "head is DOWN").replace("head2", "head2.lab"))
-    settings = {**controller.settings, "controller": "head2"}
-    (controller.directory / "settings.json").write_text(json.dumps(settings))
+    controller.set(controller="head2")
     assert controller.program.main(["round"]) == 0
     assert [case.node for case in controller.files.read()] == ["n1"]
 
@@ -206,6 +220,85 @@ def test_what_a_person_closes_is_closed_on_the_node(controller: Controller) -> N
     said = controller.report("n1", {"xid-79": "lost", "port-errors": "new"}, evidence=None)
     assert said == f"accepted {controller.files.read()[0].since:.0f} xid-79\n"
     assert controller.report("n1", {"port-errors": "new"}) == "accepted\n"
+
+
+def test_a_case_for_other_programs(controller: Controller, capsys: pytest.CaptureFixture[str]) -> None:
+    """The documents are as the schema says, which has all fields and no more."""
+    main = controller.program.main
+    controller.say(n1=f"IDLE+DRAIN {LOST}", n2=f"IDLE+DRAIN {LOST}")
+    controller.report("n1", {"xid-79": "GPU has fallen off the bus"})
+    main(["round"])
+    main(["round"])
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    for node, has_evidence in {"n1": True, "n2": False}.items():
+        capsys.readouterr()
+        main(["show", node, "--json"])
+        document = json.loads(capsys.readouterr().out)
+        jsonschema.validate(document, schema)
+        assert bool(document["evidence"]) == has_evidence
+    main(["hold", "n1"])
+    capsys.readouterr()
+    assert main(["list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)[0]
+    assert {name: listed[name] for name in ("number", "node", "state", "finding", "next")} == {
+        **{"number": 1, "node": "n1", "state": "saved", "finding": "xid-79", "next": ""}
+    }
+    assert main(["list", "--josn"]) == 1
+    assert "found --josn, allowed: --all, --json" in capsys.readouterr().err
+
+
+def test_what_would_be_waited_for(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = controller.program.main
+    monkeypatch.setenv("SUDO_USER", "carla")
+    controller.say(n1=f"IDLE+DRAIN {LOST}")
+    controller.report("n1", {"xid-79": "lost"})
+    main(["round"])
+    main(["round"])
+
+    def following() -> str:
+        capsys.readouterr()
+        main(["list", "--json"])
+        return str(json.loads(capsys.readouterr().out)[0]["next"])
+
+    assert following() == "drain (reboot)"
+    now = controller.program.time.localtime().tm_hour
+    controller.set(quiet_hours=[now, (now + 2) % 24])
+    assert following().endswith("o'clock nothing begins")
+    controller.set(quiet_hours=[])
+    assert main(["stop"]) == 0
+    assert following() == "stopped by carla"
+    main(["list"])
+    assert capsys.readouterr().out.startswith("Stopped by carla: nothing begins")
+    assert main(["start"]) == 0
+    assert following() == "drain (reboot)"
+
+
+def test_administrators_get_a_mail_of_each_news(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main, sent = controller.program.main, controller.directory / "sent"
+    conf = controller.directory / "msmtprc"
+    conf.write_text("host relay\nfrom slurm@example.org\n")
+    monkeypatch.setattr(controller.program, "MSMTPRC", str(conf))
+    stand_in("msmtp", f'echo "to $3" >>{sent}; cat >>{sent}')
+    controller.say(n1=f"IDLE+DRAIN {LOST}")
+    main(["round"])
+    assert not sent.exists()  # nobody wants mails, and later nobody gets an old one
+    controller.set(mail="ops@example.org")
+    controller.say(n1=f"IDLE+DRAIN {LOST}", n2=f"IDLE+DRAIN {LOST}")
+    for _round in range(3):
+        assert main(["round"]) == 0
+    text = sent.read_text()
+    assert (text.count("to ops@example.org\n"), text.count("Subject: lab: cases: n2 opened")) == (1, 1)
+    main(["close", "n2"])
+    stand_in("msmtp", "echo 'relay: refused' >&2; exit 69")
+    assert main(["round"]) == 1
+    assert "no mail to ops@example.org" in capsys.readouterr().err
+    stand_in("msmtp", f"cat >>{sent}")
+    assert main(["round"]) == 0
+    assert "Subject: lab: cases: n2 ended" in sent.read_text()
 
 
 def test_counts_for_the_metrics(controller: Controller, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,7 +61,7 @@ def firewall_warning(opened: Mapping[str, Iterable[str] | None], variables: Mapp
         file_servers(variables.get("slurm_storage") or []),
         monitoring=[
             *monitoring_listeners(variables.get("slurm_monitoring") or {}),
-            *repair_listeners(variables.get("slurm_repair") or "", variables["slurm_controllers"]),
+            *repair_listeners(variables.get("slurm_repair"), variables["slurm_controllers"]),
         ],
     )
     closed: dict[str, list[str]] = {}

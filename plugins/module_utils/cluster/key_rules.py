@@ -18,6 +18,7 @@ from . import (
     mail_key,
     monitoring_key,
     package_source,
+    repair_key,
     report_key,
     rest_key,
     schema,
@@ -58,6 +59,7 @@ RULES: Mapping[str, Callable[[Checker, Any, OtherKeys], object]] = {
     "rest": lambda checker, found, others: rest_key.check(checker, found, others.slurm_conf),
     "access": lambda checker, found, others: access_key.check(checker, found, others.slurm_conf),
     "backup": lambda checker, found, _others: backup_key.check(checker, found),
+    "repair": lambda checker, found, others: repair_key.check(checker, found, _names(others.partitions)),
     "mail": lambda checker, found, others: mail_key.check(checker, found, others.slurm_conf),
     "prologs": lambda checker, found, others: _check_scripts(checker, "prologs", found, others),
     "epilogs": lambda checker, found, others: _check_scripts(checker, "epilogs", found, others),
@@ -71,6 +73,10 @@ RULES: Mapping[str, Callable[[Checker, Any, OtherKeys], object]] = {
 
 def _check_scripts(checker: Checker, key: str, found: list[Any], others: OtherKeys) -> list[job_scripts.ScriptEntry]:
     """The scripts of a stage of jobs."""
-    partitions = [partition["name"] for partition in others.partitions if "name" in partition]
-    known = {"partitions": partitions, "hardware": others.hardware}
+    known = {"partitions": _names(others.partitions), "hardware": others.hardware}
     return job_scripts.check(checker, key, found, known, others.slurm_conf, others.scripts)
+
+
+def _names(partitions: list[Partition]) -> list[str]:
+    """The names of partitions. One without a name has an error of its own."""
+    return [partition["name"] for partition in partitions if "name" in partition]

@@ -744,15 +744,22 @@ KEYS = (
     ),
     ClusterKey(
         "repair",
-        "choice",
+        "mapping",
         """
-        V(observe) keeps a case for each node that fails, with its evidence, and says what would mend the node. It
-        does nothing to nodes or in Slurm.
+        Cases of nodes that fail, with these keys.
+
+        C(mode), V(observe): a case has the evidence of a node that fails, and says what would mend it. Nothing is
+        done to nodes or in Slurm.
+
+        C(mail), the address that gets a mail when a case opens, needs a person, or ends. It needs the key C(mail).
+
+        C(quiet_hours), hours of the day in which nothing would begin, such as V(22-6).
+
+        C(least_nodes), how many nodes stay in service, by partition.
         """,
         meaning="[cases of nodes that fail](repair.md)",
-        default="",
+        default={},
         version_added="0.2.0",
-        choices=("observe",),
         variable=KeyVariable("slurm_repair"),
         roles=("slurm_repair",),
     ),

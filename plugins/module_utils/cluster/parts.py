@@ -30,6 +30,7 @@ from .node_checks import (
     split_by_type,
 )
 from .partition_checks import check_gpu_defaults, check_members, check_partitions
+from .repair_key import RepairKey, check_mail
 from .schema import Checker, MachineType, NodeEntry, Partition, Raw, Settings
 from .server_ports import ports_of_servers
 from .setting_checks import check_log_of_jobs, check_paths, check_settings, check_state_location
@@ -56,7 +57,7 @@ class Parts:
     firewall: FirewallKey
     monitoring: MonitoringKey
     private_tmp: str
-    repair: str
+    repair: RepairKey
 
     @property
     def server_hosts(self) -> list[str]:
@@ -114,6 +115,7 @@ def check_parts(
     check_state_location(checker, slurm_conf, len(expand(servers["controllers"])))
     check_paths(checker, "cgroup_conf", values["cgroup_conf"], {"CgroupMountpoint": "cgroups"})
     check_log_of_jobs(checker, slurm_conf)
+    check_mail(checker, values["repair"], values["mail"])
     return Parts(
         values=values,
         servers=servers,

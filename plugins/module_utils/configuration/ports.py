@@ -99,8 +99,8 @@ def monitoring_listeners(monitoring: Mapping[str, Any]) -> list[Listener]:
     ]
 
 
-def repair_listeners(repair: str, controllers: Iterable[str]) -> list[Listener]:
-    """The listener of the key `repair`, on the controllers."""
+def repair_listeners(repair: object, controllers: Iterable[str]) -> list[Listener]:
+    """The listener of the key `repair`, if it is there, on the controllers."""
     return [Listener("slurm-repair", range(REPAIR, REPAIR + 1), frozenset(controllers))] if repair else []
 
 

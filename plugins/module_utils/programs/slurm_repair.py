@@ -4,14 +4,16 @@
 # pylint: disable=ansible-bad-function # a program prints, and runs commands without a module
 """Cases of nodes that fail: what was found, its evidence, and what would mend the node.
 
-usage: slurm-repair list [--all]      the open cases, or all
-       slurm-repair show CASE         a case with its evidence, as a text for a vendor
-       slurm-repair hold CASE         begin nothing more for a case
-       slurm-repair retry CASE        go on with a case that is held or needs a person
-       slurm-repair close CASE        end a case, and close its findings on the node
-       slurm-repair count             how many cases there are, as JSON for slurm-metrics
-       slurm-repair round             open cases and bring them one step further, as its timer does
-       slurm-repair receive           take the report of a node, as its socket does
+usage: slurm-repair list [--all] [--json]  the open cases, or all
+       slurm-repair show CASE [--json]     a case with its evidence, as a text for a vendor
+       slurm-repair hold CASE              begin nothing more for a case
+       slurm-repair retry CASE             go on with a case that is held or needs a person
+       slurm-repair close CASE             end a case, and close its findings on the node
+       slurm-repair stop                   begin nothing more for any case
+       slurm-repair start                  go on after that
+       slurm-repair count                  how many cases there are, as JSON for slurm-metrics
+       slurm-repair round                  open cases and bring them one step further, as its timer does
+       slurm-repair receive                take the report of a node, as its socket does
 
 In mode observe, the only one, nothing is done to nodes or in Slurm.
 """
@@ -27,6 +29,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from ..client import scontrol, slurm_records
 from ..client.commands import CommandError, run
@@ -34,21 +38,26 @@ from ..client.environment import person
 from ..host.json_files import read_settings
 from ..host.locks import locked
 from ..language.errors import CollectionError
+from ..maintenance.mails import Mail, message_of
 from ..repair import report_transport
 from ..repair.brakes import DAY, Fleet, Rules, brake, treatments_left
 from ..repair.case_evidence import SavedEvidence
 from ..repair.case_files import CaseFiles
 from ..repair.case_states import Around, NodeView, proposal
-from ..repair.case_texts import case_table, case_text
-from ..repair.cases import CLOSED, SAVE, SAVED, NodeCase, count_cases, moved
+from ..repair.case_mails import mail_about, news, untold
+from ..repair.case_texts import case_document, case_table, case_text
+from ..repair.cases import CLOSED, SAVE, SAVED, NodeCase, count_cases, moved, open_cases
 from ..repair.node_views import NodeReport, fleet_of, node_view, parse_report
 from ..repair.report_transport import ClosedFindings
 from ..repair.rounds import one_round
+from .job_mail import MSMTPRC, sender_in
 
 SETTINGS = "/etc/gpucluster-slurm/repair.json"
 LOCK_SECONDS = 30.0
 REPORT_SECONDS = 600.0
 """How long a round waits for the evidence that a node sends. A node that is dead sends none."""
+MAIL_SECONDS = 20.0
+"""Time limit of a mail. Meanwhile no other command can change a case."""
 KEPT_DAYS = 365
 """How long a case is kept after its end."""
 
@@ -69,6 +78,7 @@ class SeenCluster:
     reports: Mapping[str, NodeReport]
     fleet: Fleet
     files: CaseFiles
+    settings: Mapping[str, Any]
     rules: Rules
     now: float
 
@@ -116,8 +126,20 @@ def look_around() -> SeenCluster:
         reports={report.node: report for report in files.reports()},
         fleet=fleet_of(records, time.localtime(now).tm_hour),
         files=files,
-        rules=Rules(mode=settings["mode"]),
+        settings=settings,
+        rules=rules_of(settings, files),
         now=now,
+    )
+
+
+def rules_of(settings: Mapping[str, Any], files: CaseFiles) -> Rules:
+    """The key `repair`, and whether a person has stopped everything."""
+    quiet = settings["quiet_hours"]
+    return Rules(
+        mode=settings["mode"],
+        quiet=(quiet[0], quiet[1]) if quiet else None,
+        least=settings["least_nodes"],
+        stopped=files.stopped(),
     )
 
 
@@ -151,7 +173,26 @@ def do_round() -> int:
         faults = {name: view.faults for name, view in views.items() if view.faults}
         one_round(cluster.files, faults, cluster.look, cluster.carry_out, cluster.rules, cluster.fleet, cluster.now)
         cluster.files.forget(cluster.now - KEPT_DAYS * DAY)
+        send_mail(cluster.files, cluster.settings)
     return 0
+
+
+def send_mail(files: CaseFiles, settings: Mapping[str, Any]) -> None:
+    """Send a mail about what is new, if administrators want mails. If it cannot be sent, the next round tries again.
+
+    Raises CommandError or OSError.
+    """
+    cases = untold(files.read())
+    if cases and settings["mail"]:
+        mail = mail_about(cases, settings["cluster"])
+        sender = sender_in(Path(MSMTPRC).read_text(encoding="utf-8"))
+        content = message_of(Mail("", mail.subject, mail.text), settings["mail"], sender).decode()
+        command = ["msmtp", f"--file={MSMTPRC}", "--", settings["mail"]]
+        answer = run(command, stdin=content, seconds=MAIL_SECONDS)
+        if answer.status:
+            raise CommandError(f"no mail to {settings['mail']}: {answer.message}")
+    for case in cases:
+        files.write(replace(case, told=news(case)))
 
 
 def receive() -> int:
@@ -211,21 +252,31 @@ def closed_with_case(files: CaseFiles, report: NodeReport) -> ClosedFindings | N
 
 def list_cases(words: Sequence[str]) -> int:
     """Print the open cases, or all."""
+    if others := {*words} - {"--all", "--json"}:
+        raise RepairError(f"found {min(others)}, allowed: --all, --json")
     become_owner()
     cluster = look_around()
     cases = cluster.files.read()
-    shown = cases if "--all" in words else [case for case in cases if case.is_open]
+    shown = cases if "--all" in words else open_cases(cases)
     following = {case.number: next_of(cluster, case, cases) for case in shown}
+    if "--json" in words:
+        print(json.dumps([listed(case, following[case.number]) for case in shown]))
+        return 0
+    if cluster.rules.stopped:
+        print(f"Stopped by {cluster.rules.stopped}: nothing begins (slurm-repair start)")
     print(*case_table(shown, following), sep="\n")
     return 0
 
 
+def listed(case: NodeCase, following: str) -> dict[str, Any]:
+    """A case as other programs get it. following: what would be done next."""
+    names = ("number", "node", "state", "finding", "text", "opened", "since", "held", "why")
+    return {**{name: getattr(case, name) for name in names}, "next": following}
+
+
 def count() -> int:
     """Print the counts of cases."""
-    become_owner()
-    files = CaseFiles(read_settings(SETTINGS)["directory"])
-    files.make()
-    print(json.dumps(count_cases(files.read())._asdict()))
+    print(json.dumps(count_cases(open_files().read())._asdict()))
     return 0
 
 
@@ -241,7 +292,10 @@ def show_case(words: Sequence[str]) -> int:
     become_owner()
     cluster = look_around()
     cases = cluster.files.read()
-    case = find(cases, words)
+    case = find(cases, [word for word in words if word != "--json"])
+    if "--json" in words:
+        print(json.dumps(case_document(case, cluster.files.evidence(case.number)), indent=1))
+        return 0
     print(case_text(case, cluster.files.evidence(case.number), next_of(cluster, case, cases)), end="")
     return 0
 
@@ -285,12 +339,37 @@ def close(words: Sequence[str]) -> int:
     return change(words, lambda case, who, now: replace(moved(case, CLOSED, now, f"closed by {who}"), closed_by=who))
 
 
+def stop() -> int:
+    """Begin nothing more for any case."""
+    files = open_files()
+    files.stop(person())
+    print("nothing begins until slurm-repair start")
+    return 0
+
+
+def start() -> int:
+    """Go on after a stop."""
+    open_files().start()
+    print("steps begin again")
+    return 0
+
+
+def open_files() -> CaseFiles:
+    """The cases, as the user whose they are. Raises OSError."""
+    become_owner()
+    files = CaseFiles(read_settings(SETTINGS)["directory"])
+    files.make()
+    return files
+
+
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "list": list_cases,
     "show": show_case,
     "hold": hold,
     "retry": retry,
     "close": close,
+    "stop": lambda _words: stop(),
+    "start": lambda _words: start(),
     "count": lambda _words: count(),
     "round": lambda _words: do_round(),
     "receive": lambda _words: receive(),

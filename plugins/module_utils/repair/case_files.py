@@ -23,6 +23,8 @@ from .cases import NodeCase, from_json, to_json
 from .node_views import NodeReport, NodeReportError, parse_report
 
 CASES, EVIDENCE, REPORTS = "cases", "evidence", "reports"
+STOPPED = "stopped"
+"""The file with the name of the person who has stopped everything."""
 
 
 class CaseFileError(CollectionError):
@@ -84,6 +86,21 @@ class CaseFiles:
         for path in (self.directory / REPORTS).glob("*.json"):
             if report := self.report(path.stem):
                 yield report
+
+    def stop(self, who: str) -> None:
+        """Let nothing begin. Raises OSError."""
+        replacing.replace(str(self.directory / STOPPED), f"{who}\n".encode(), 0o600, synced=True)
+
+    def start(self) -> None:
+        """Let steps begin again."""
+        replacing.remove(str(self.directory / STOPPED))
+
+    def stopped(self) -> str:
+        """Who has stopped everything; empty if nobody has. Raises OSError."""
+        try:
+            return (self.directory / STOPPED).read_text(encoding="utf-8").strip() or "somebody"
+        except FileNotFoundError:
+            return ""
 
     def forget(self, before: float) -> list[int]:
         """Remove the cases that ended before a time, and their evidence. Returns their numbers.

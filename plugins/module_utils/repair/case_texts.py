@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from ..language.formatting import visible
-from .case_evidence import SavedEvidence, vendor_text
-from .cases import NodeCase
+from .case_evidence import FORMAT, SavedEvidence, vendor_text
+from .cases import NodeCase, to_json
 
 
 def moment(when: float) -> str:
@@ -32,6 +34,11 @@ def case_history(case: NodeCase) -> list[str]:
     """What has happened, a line each."""
     states = [*case.reached, (case.state, case.since)]
     return [f"{moment(when)}  {state}" for state, when in states]
+
+
+def case_document(case: NodeCase, evidence: SavedEvidence | None) -> dict[str, Any]:
+    """All about a case for other programs, as roles/slurm_repair/files/case.schema.json has it."""
+    return {"format": FORMAT, "case": to_json(case), "evidence": asdict(evidence) if evidence else None}
 
 
 def case_text(case: NodeCase, evidence: SavedEvidence | None, proposal: str) -> str:

@@ -82,6 +82,8 @@ class NodeCase:
     """Why it waits, why a person is needed, or how it has ended."""
     reached: tuple[tuple[str, float], ...] = ()
     """The states before, with their times."""
+    told: str = ""
+    """What the last mail has said of it (`case_mails.news`)."""
 
     @property
     def is_open(self) -> bool:

@@ -52,10 +52,16 @@ def settings(host: RunHost) -> dict[str, Any]:
 
     The cases are in slurmctld's directory, which all controllers share, so that another one goes on.
     """
+    key = host["slurm_repair"]
+    quiet = key.get("quiet_hours", "")
     return {
+        "cluster": host["slurm_cluster_name"],
         "controller": host.name.partition(".")[0],
         "directory": f"{state_directory(host)}/repair",
-        "mode": host["slurm_repair"],
+        "least_nodes": key.get("least_nodes", {}),
+        "mail": key.get("mail", ""),
+        "mode": key["mode"],
+        "quiet_hours": [int(hour) for hour in quiet.split("-")] if quiet else [],
         "user": slurm_user(host),
     }
 

@@ -271,8 +271,8 @@ NAMED: list[dict[str, str]] = [
 
 
 def test_nodes_report_to_controllers() -> None:
-    assert rules("head", slurm_repair="observe")["slurm-repair"] == (["compute"], "6830")
-    assert "slurm-repair" not in rules("n1", slurm_repair="observe")
+    assert rules("head", slurm_repair={"mode": "observe"})["slurm-repair"] == (["compute"], "6830")
+    assert "slurm-repair" not in rules("n1", slurm_repair={"mode": "observe"})
     assert "slurm-repair" not in rules("head")
 
 

@@ -21,25 +21,33 @@ TEMPLATES = Path(__file__).parents[5] / "roles/slurm_repair/templates"
 
 
 def hosts(**variables: Any) -> dict[str, PlainHost]:
-    found: dict[str, PlainHost] = cluster(**{"slurm_repair": "observe", **variables})
+    found: dict[str, PlainHost] = cluster(**{"slurm_repair": {"mode": "observe"}, **variables})
     return found
 
 
 def test_the_controllers_have_the_program() -> None:
     of = hosts()
     assert ["repair" in stages.stages(of[name]) for name in ("head", "n1")] == [True, False]
-    assert not repair.is_used(hosts(slurm_repair="")["head"])
+    assert not repair.is_used(hosts(slurm_repair={})["head"])
 
 
 def test_another_controller_finds_the_cases() -> None:
     """They are in the directory that controllers share."""
     of = hosts(slurm_conf={"StateSaveLocation": "/shared/state"}, slurm_controllers=["head", "head2"])
-    found = repair.settings(of["head"])
-    assert found == {"controller": "head", "directory": "/shared/state/repair", "mode": "observe", "user": "slurm"}
+    assert repair.settings(of["head"]) == {
+        "cluster": "x",
+        "controller": "head",
+        "directory": "/shared/state/repair",
+        "least_nodes": {},
+        "mail": "",
+        "mode": "observe",
+        "quiet_hours": [],
+        "user": "slurm",
+    }
 
 
 def test_nodes_know_where_reports_go() -> None:
-    assert slurm_health.reports(hosts(slurm_repair="")["n1"]) == {}
+    assert slurm_health.reports(hosts(slurm_repair={})["n1"]) == {}
     of = hosts(slurm_controllers=["head", "head2"])["n1"]
     to = {"controllers": ["head", "head2"], "port": REPAIR, "reader": "slurm"}
     assert slurm_health.reports(of) == {"repair": to}
