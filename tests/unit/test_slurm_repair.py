@@ -16,11 +16,14 @@ from typing import Any
 
 import jsonschema
 import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.quick_level import MeasuringPlan, plan_to_json
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import NodePlace, Site
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_evidence import SavedEvidence, collect
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_files import CaseFiles
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.measured_node import SentResult
 from programs import StandIn, load
 
 # No part of ansible-core takes part.
@@ -38,8 +41,14 @@ class Controller:
     def __init__(self, directory: Path, stand_in: StandIn, program: ModuleType) -> None:
         self.directory, self.program = directory, program
         self.files = CaseFiles(str(directory / "repair"))
-        stand_in("scontrol", f'case "$*" in *ping*) cat {directory}/ping ;; *) cat {directory}/nodes ;; esac')
+        stand_in(
+            "scontrol",
+            f'case "$*" in *ping*) cat {directory}/ping ;; *reservation*) ;; *) cat {directory}/nodes ;; esac',
+        )
         stand_in("squeue", f"cat {directory}/jobs")
+        places = {name: NodePlace(name, "m", 0, "gpu") for name in ("n1", "n2")}
+        plan = plan_to_json(MeasuringPlan(places, Site(), [], {}))
+        (directory / "measuring.json").write_text(json.dumps(plan))
         stand_in("unmunge", f"cat >/dev/null; cat {directory}/unsealed")
         self.say(**NODES)
         (directory / "ping").write_text(PING)
@@ -47,10 +56,13 @@ class Controller:
         self.settings: dict[str, Any] = {
             "cluster": "lab",
             "controller": "head",
+            "controllers": ["head", "head2"],
+            "job_user": "daemon",
             "directory": str(directory / "repair"),
             "least_nodes": {},
             "mail": "",
             "mode": "observe",
+            "port": 6830,
             "quiet_hours": [],
             "user": pwd.getpwuid(os.geteuid()).pw_name,
         }
@@ -80,7 +92,11 @@ class Controller:
         """Send the report of a node. Returns the answer."""
         evidence = asdict(collect(node, Tree(str(self.directory)), "b1", [], "", 1e9)) if found else None
         content = {"node": node, "checked": 2e9, "wrong": found, "evidence": evidence, **changes}
-        sealed = f"STATUS:          Success (0)\nUID:             root ({uid})\n\n{node}\n{json.dumps(content)}"
+        return self.send(f"{node}\n{json.dumps(content)}", uid)
+
+    def send(self, text: str, uid: int) -> str:
+        """Send what a node has sealed. Returns the answer."""
+        sealed = f"STATUS:          Success (0)\nUID:             root ({uid})\n\n{text}"
         (self.directory / "unsealed").write_text(sealed)
         ours, theirs = socket.socketpair()
         kept = os.dup(0)
@@ -102,6 +118,7 @@ class Controller:
 def controller_of_a_cluster(tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> Controller:
     program = load("slurm_repair")
     monkeypatch.setattr(program, "SETTINGS", str(tmp_path / "settings.json"))
+    monkeypatch.setattr(program, "PLAN", str(tmp_path / "measuring.json"))
     monkeypatch.setattr(locks, "LOCKS", str(tmp_path / "locks"))
     monkeypatch.setitem(environment.ENVIRONMENT, "PATH", f"{tmp_path}/stand-ins:/usr/bin:/bin")
     monkeypatch.setenv("REMOTE_ADDR", "127.0.0.1")
@@ -182,6 +199,68 @@ def test_reports_of_others_are_refused(
     assert not [*(controller.directory / "repair").rglob("*.json")]
 
 
+def test_results_of_measurements_are_kept(controller: Controller) -> None:
+    for uid in (0, pwd.getpwnam("daemon").pw_uid):
+        assert controller.send(f"n1 measured 12-1-{uid} 77\n{{}}\nx", uid) == "accepted\n"
+        assert controller.files.result("n1") == SentResult("n1", f"12-1-{uid}", 77, "{}\nx")
+    assert controller.files.result("n2") is None
+    for text, uid, said in (
+        ("n1 measured k 77\n", 4711, "found user 4711, allowed: daemon or root"),
+        ("n1\n{}", pwd.getpwnam("daemon").pw_uid, "allowed: root"),
+        ("n1 measured k x\n", 0, "found no name of a node in the first line"),
+        ("n1 mended k 77\n", 0, "found no name of a node in the first line"),
+        ("../n1 measured k 77\n", 0, "found no name of a node in the first line"),
+        ("n9 measured k 77\n", 0, "n9 is no node of this cluster"),
+    ):
+        assert said in controller.send(text, uid)
+
+
+@pytest.mark.parametrize(
+    ("node", "state", "said"),
+    [
+        ("n9", "IDLE", "found n9, allowed: a node of Slurm"),
+        ("n3", "IDLE", "found n3, allowed: a node that is in a partition"),
+        ("n2", "MIXED+DRAIN fans [root@1796000000]", "n2 cannot be measured: it has jobs"),
+        ("n2", "DOWN fans [root@1796000000]", "n2 cannot be measured: its state is DOWN"),
+        ("n2", "IDLE+MAINTENANCE", "n2 cannot be measured: it is in the reservation of others"),
+        ("n2", f"IDLE+DRAIN {LOST}", "n2 cannot be measured: it has xid-79: slurm-repair close n2 ends that"),
+    ],
+)
+def test_a_node_that_others_have_is_not_measured(
+    controller: Controller, capsys: pytest.CaptureFixture[str], node: str, state: str, said: str
+) -> None:
+    if node != "n9":
+        controller.say(**{node: state})
+    assert controller.program.main(["measure", node]) == 1
+    assert said in capsys.readouterr().err
+    assert controller.files.measurings() == []
+
+
+def test_a_node_is_measured(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job sends its result while the program waits; meanwhile the rounds see a node that is out of service."""
+    controller.say(n2="IDLE+DRAIN fans are replaced [root@1796000000]")
+    stand_in("sbatch", f"cat >{controller.directory}/script; echo 77")
+    stand_in("squeue", 'case "$*" in *--jobs=77*) echo 77 RUNNING ;; esac')
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        if seconds != controller.program.POLL_SECONDS:
+            return
+        waits.append(seconds)
+        (measuring,) = controller.files.measurings()
+        if len(waits) == 2:
+            controller.send(f"n2 measured {measuring.key} 77\nnot measured: stream: hpcc: not found\n", 0)
+
+    monkeypatch.setattr(controller.program.time, "sleep", wait)
+    assert controller.program.main(["measure", "n2"]) == 0
+    assert capsys.readouterr().out == "not measured: stream on n2: hpcc: not found\nn2: passed\n"
+    assert "slurm-accept send" in (controller.directory / "script").read_text()
+    (measuring,) = controller.files.measurings()
+    assert (measuring.reason, measuring.verdict) == ("fans are replaced", "passed")
+
+
 def test_people_hold_go_on_and_end(
     controller: Controller, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,7 +320,11 @@ def test_a_case_for_other_programs(controller: Controller, capsys: pytest.Captur
     assert main(["list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)[0]
     assert {name: listed[name] for name in ("number", "node", "state", "finding", "next")} == {
-        **{"number": 1, "node": "n1", "state": "saved", "finding": "xid-79", "next": ""}
+        "number": 1,
+        "node": "n1",
+        "state": "saved",
+        "finding": "xid-79",
+        "next": "",
     }
     assert main(["list", "--josn"]) == 1
     assert "found --josn, allowed: --all, --json" in capsys.readouterr().err

@@ -9,6 +9,7 @@ usage: slurm-repair list [--all] [--json]  the open cases, or all
        slurm-repair hold CASE              begin nothing more for a case
        slurm-repair retry CASE             go on with a case that is held or needs a person
        slurm-repair close CASE             end a case, and close its findings on the node
+       slurm-repair measure NODE           measure a node that is idle or drained, as accept.yml does at level quick
        slurm-repair stop                   begin nothing more for any case
        slurm-repair start                  go on after that
        slurm-repair count                  how many cases there are, as JSON for slurm-metrics
@@ -27,12 +28,15 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..client import scontrol, slurm_records
+from ..acceptance.baseline import BaselineError
+from ..acceptance.quick_level import MeasuringPlan, plan_from_json
+from ..client import drains, scontrol, slurm_records
 from ..client.commands import CommandError, run
 from ..client.environment import person
 from ..host.json_files import read_settings
@@ -43,16 +47,19 @@ from ..repair import report_transport
 from ..repair.brakes import DAY, Fleet, Rules, brake, treatments_left
 from ..repair.case_evidence import SavedEvidence
 from ..repair.case_files import CaseFiles
-from ..repair.case_states import Around, NodeView, proposal
 from ..repair.case_mails import mail_about, news, untold
-from ..repair.case_texts import case_document, case_table, case_text
+from ..repair.case_states import BUSY, PASSED, Around, NodeView, proposal
+from ..repair.case_texts import case_document, case_table, case_text, measuring_lines
 from ..repair.cases import CLOSED, SAVE, SAVED, NodeCase, count_cases, moved, open_cases
+from ..repair.measured_node import Measurer, NodeMeasuring, Sender, SentResult
 from ..repair.node_views import NodeReport, fleet_of, node_view, parse_report
 from ..repair.report_transport import ClosedFindings
 from ..repair.rounds import one_round
 from .job_mail import MSMTPRC, sender_in
 
 SETTINGS = "/etc/gpucluster-slurm/repair.json"
+PLAN = "/etc/gpucluster-slurm/measuring.json"
+POLL_SECONDS = 5.0
 LOCK_SECONDS = 30.0
 REPORT_SECONDS = 600.0
 """How long a round waits for the evidence that a node sends. A node that is dead sends none."""
@@ -78,6 +85,8 @@ class SeenCluster:
     reports: Mapping[str, NodeReport]
     fleet: Fleet
     files: CaseFiles
+    measured: Mapping[str, NodeMeasuring]
+    """The last measurement, by node."""
     settings: Mapping[str, Any]
     rules: Rules
     now: float
@@ -88,8 +97,13 @@ class SeenCluster:
         return node_view(record, self.reports.get(name)) if record else NodeView(is_known=False)
 
     def look(self, case: NodeCase) -> NodeView:
-        """What is seen of the node of a case."""
-        return self.node(case.node)._replace(is_saved=self.files.has_evidence(case.number))
+        """What is seen of the node of a case. One that is measured is in service for that alone."""
+        view = self.node(case.node)._replace(is_saved=self.files.has_evidence(case.number))
+        measuring = self.measured.get(case.node)
+        if not measuring or not measuring.reason or measuring.verdict or not view.reserved:
+            return view
+        reason = measuring.reason
+        return view._replace(states=view.states | {"DRAIN"}, owner=drains.owner(reason), reserved="")
 
     def around(self, case: NodeCase, cases: Sequence[NodeCase]) -> Around:
         """What the case depends on apart from its node."""
@@ -126,6 +140,7 @@ def look_around() -> SeenCluster:
         reports={report.node: report for report in files.reports()},
         fleet=fleet_of(records, time.localtime(now).tm_hour),
         files=files,
+        measured={measuring.node: measuring for measuring in files.measurings()},
         settings=settings,
         rules=rules_of(settings, files),
         now=now,
@@ -150,31 +165,83 @@ def jobs_on(node: str) -> list[dict[str, str]]:
     return slurm_records.jobs(answer.output, JOB_FIELDS, end) if not answer.status else []
 
 
-# -- what the timer and the socket start -----------------------------------------------------------------------------
+def become_owner(for_good: bool = True) -> None:
+    """Go on as the user of slurmctld, whose directory has the cases: on a file system, root may not write there.
 
-
-def become_owner() -> None:
-    """Go on as the user of slurmctld, whose directory has the cases: on a file system, root may not write there."""
+    for_good: whether this process can never be root again.
+    """
     owner = pwd.getpwnam(read_settings(SETTINGS)["user"])
     if os.geteuid() == 0 != owner.pw_uid:
         os.setgroups([])
-        os.setgid(owner.pw_gid)
-        os.setuid(owner.pw_uid)
+        os.setresgid(owner.pw_gid, owner.pw_gid, owner.pw_gid if for_good else 0)
+        os.setresuid(owner.pw_uid, owner.pw_uid, owner.pw_uid if for_good else 0)
+
+
+@contextmanager
+def as_root() -> Iterator[None]:
+    """Be root meanwhile, after `become_owner(for_good=False)`: jobs of root, and drains by root, need that."""
+    users, groups = os.getresuid(), os.getresgid()
+    if 0 in users:
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+    try:
+        yield
+    finally:
+        if 0 in users:
+            os.setresgid(*groups)
+            os.setresuid(*users)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Change cases as their owner, while no other process of this controller does. Raises OSError."""
+    with ExitStack() as held:
+        with as_root():
+            held.enter_context(locked("repair", LOCK_SECONDS))
+        become_owner(for_good=False)
+        yield
+
+
+def serves() -> bool:
+    """Whether this controller serves."""
+    return bool(scontrol.serving().partition(".")[0] == read_settings(SETTINGS)["controller"])
+
+
+# -- what the timer and the socket start -----------------------------------------------------------------------------
 
 
 def do_round() -> int:
     """Open cases and bring them further, on the controller that serves."""
-    with locked("repair", LOCK_SECONDS):
-        become_owner()
-        if scontrol.serving().partition(".")[0] != read_settings(SETTINGS)["controller"]:
+    with alone():
+        if not serves():
             return 0
         cluster = look_around()
         views = {name: cluster.node(name) for name in cluster.records}
         faults = {name: view.faults for name, view in views.items() if view.faults}
         one_round(cluster.files, faults, cluster.look, cluster.carry_out, cluster.rules, cluster.fleet, cluster.now)
+        for measuring in cluster.measured.values():
+            advance(cluster.files, measuring)
         cluster.files.forget(cluster.now - KEPT_DAYS * DAY)
         send_mail(cluster.files, cluster.settings)
     return 0
+
+
+def advance(files: CaseFiles, measuring: NodeMeasuring) -> NodeMeasuring:
+    """Take a step of a measurement, if it has not ended. Raises CollectionError or OSError."""
+    if measuring.verdict:
+        return measuring
+    settings = read_settings(SETTINGS)
+    sender = Sender(settings["controllers"], settings["port"], settings["user"])
+    measurer = Measurer(read_plan(), sender, settings["job_user"], files.write_measuring, as_root)
+    return measurer.advance(measuring, files.result(measuring.node), time.time())
+
+
+def read_plan() -> MeasuringPlan:
+    """What measuring depends on, as site.yml has left it. Raises CollectionError."""
+    try:
+        return plan_from_json(read_settings(PLAN), PLAN)
+    except (BaselineError, TypeError, KeyError) as error:
+        raise RepairError(f"{PLAN}: {error}; run site.yml") from error
 
 
 def send_mail(files: CaseFiles, settings: Mapping[str, Any]) -> None:
@@ -210,15 +277,19 @@ def receive() -> int:
 
 
 def take(credential: str, address: str) -> ClosedFindings | None:
-    """Keep a report, which must be sealed by root of the node that it is of.
+    """Keep a report or a result of a node, which must be sealed by its root, or by the user of measurements.
 
     Returns what a person has closed with the node's case. Raises CollectionError or OSError.
     """
     sealed = report_transport.unseal(credential)
-    if sealed.uid != 0:
-        raise report_transport.ReportError(f"found user {sealed.uid}, allowed: root")
-    first, _newline, text = sealed.text.partition("\n")
-    if not _NODE.fullmatch(first):
+    settings = read_settings(SETTINGS)
+    head, _newline, text = sealed.text.partition("\n")
+    first, *kind = head.split()[:4] or [""]
+    is_result = len(kind) == 3 and kind[0] == report_transport.MEASURED and kind[2].isdecimal()
+    allowed = {"root", settings["job_user"]} if is_result else {"root"}
+    if sealed.uid not in {pwd.getpwnam(name).pw_uid for name in allowed}:
+        raise report_transport.ReportError(f"found user {sealed.uid}, allowed: {' or '.join(sorted(allowed))}")
+    if (kind and not is_result) or not _NODE.fullmatch(first):
         raise report_transport.ReportError("found no name of a node in the first line")
     records = [record for record in scontrol.show("node", first) if record.get("NodeName") == first]
     if not records:
@@ -226,8 +297,11 @@ def take(credential: str, address: str) -> ClosedFindings | None:
     names = [records[0].get("NodeAddr", ""), records[0].get("NodeHostName", ""), first]
     if not report_transport.is_from(address, filter(None, names)):
         raise report_transport.ReportError(f"{first}: found the address {address or 'unknown'} of another host")
-    files = CaseFiles(read_settings(SETTINGS)["directory"])
+    files = CaseFiles(settings["directory"])
     files.make()
+    if kind:
+        files.write_result(SentResult(first, kind[1], int(kind[2]), text))
+        return None
     # By this host's clock, which tells when cases begin: one that ends has a later report.
     report = parse_report(text, first)._replace(checked=time.time())
     if report.wrong and not report.evidence and (before := files.report(first)):
@@ -312,8 +386,7 @@ def find(cases: Sequence[NodeCase], words: Sequence[str]) -> NodeCase:
 
 def change(words: Sequence[str], changed: Callable[[NodeCase, str, float], NodeCase]) -> int:
     """Change a case for a person."""
-    with locked("repair", LOCK_SECONDS):
-        become_owner()
+    with alone():
         files = CaseFiles(read_settings(SETTINGS)["directory"])
         case = find(files.read(), words)
         if not case.is_open:
@@ -337,6 +410,51 @@ def retry(words: Sequence[str]) -> int:
 def close(words: Sequence[str]) -> int:
     """End a case, and close its findings on the node, which asks for that at its next check."""
     return change(words, lambda case, who, now: replace(moved(case, CLOSED, now, f"closed by {who}"), closed_by=who))
+
+
+def measure(words: Sequence[str]) -> int:
+    """Measure a node, and print the result. If this program is ended, the rounds go on with it."""
+    if len(words) != 1:
+        raise RepairError("allowed: one node")
+    with alone():
+        if not serves():
+            raise RepairError("another controller serves: measure from there")
+        cluster = look_around()
+        measuring = begin_measuring(cluster, words[0])
+    while not measuring.verdict:
+        time.sleep(POLL_SECONDS)
+        with alone():
+            (known,) = (each for each in cluster.files.measurings() if each.node == measuring.node)
+            measuring = advance(cluster.files, known)
+    print(*measuring_lines(measuring, read_plan()), sep="\n")
+    return 0 if measuring.verdict == PASSED else 1
+
+
+def begin_measuring(cluster: SeenCluster, node: str) -> NodeMeasuring:
+    """Begin to measure a node, or go on. Raises RepairError if that would disturb somebody."""
+    record, view = cluster.records.get(node), cluster.node(node)
+    if not record:
+        raise RepairError(f"found {node}, allowed: a node of Slurm")
+    if node not in read_plan().places:
+        raise RepairError(f"found {node}, allowed: a node that is in a partition")
+    former = cluster.measured.get(node)
+    if former and not former.verdict:
+        return former
+    why = ""
+    if view.jobs or view.states & BUSY:
+        why = "it has jobs"
+    elif "IDLE" not in view.states:
+        why = f"its state is {record['State']}"
+    elif view.reserved:
+        why = f"it is in the reservation {view.reserved}"
+    elif view.faults:
+        why = f"it has {', '.join(view.names)}: slurm-repair close {node} ends that"
+    if why:
+        raise RepairError(f"{node} cannot be measured: {why}")
+    reason = "" if view.in_service else scontrol.reason_of(record).text
+    begun = NodeMeasuring(node, f"{cluster.now:.0f}", cluster.now, reason)
+    cluster.files.write_measuring(begun)
+    return begun
 
 
 def stop() -> int:
@@ -368,6 +486,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "hold": hold,
     "retry": retry,
     "close": close,
+    "measure": measure,
     "stop": lambda _words: stop(),
     "start": lambda _words: start(),
     "count": lambda _words: count(),

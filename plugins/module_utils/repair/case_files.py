@@ -20,9 +20,10 @@ from ..host.json_files import SettingsError, read_settings
 from ..language.errors import CollectionError
 from .case_evidence import SavedEvidence, saved_from
 from .cases import NodeCase, from_json, to_json
+from .measured_node import NodeMeasuring, SentResult, measuring_from_json, measuring_to_json
 from .node_views import NodeReport, NodeReportError, parse_report
 
-CASES, EVIDENCE, REPORTS = "cases", "evidence", "reports"
+KINDS = CASES, EVIDENCE, REPORTS, MEASUREMENTS, RESULTS = "cases", "evidence", "reports", "measurements", "results"
 STOPPED = "stopped"
 """The file with the name of the person who has stopped everything."""
 
@@ -39,7 +40,10 @@ class CaseFiles:
 
     def make(self) -> None:
         """Make the directories. Raises OSError."""
-        for path in (self.directory, *(self.directory / name for name in (CASES, EVIDENCE, REPORTS))):
+        for path in (
+            self.directory,
+            *(self.directory / name for name in KINDS),
+        ):
             path.mkdir(mode=0o700, exist_ok=True)
 
     def read(self) -> list[NodeCase]:
@@ -71,8 +75,7 @@ class CaseFiles:
     def write_report(self, report: NodeReport) -> None:
         """Keep the report of a node, which replaces the one before. Raises OSError."""
         evidence = asdict(report.evidence) if report.evidence else None
-        text = json.dumps({**report._asdict(), "evidence": evidence})
-        replacing.replace(str(self.directory / REPORTS / f"{report.node}.json"), text.encode(), 0o600, synced=True)
+        self._replace(REPORTS, report.node, json.dumps({**report._asdict(), "evidence": evidence}))
 
     def report(self, node: str) -> NodeReport | None:
         """The last report of a node; None without one that can be read. It is not trusted, and stops no round."""
@@ -86,6 +89,25 @@ class CaseFiles:
         for path in (self.directory / REPORTS).glob("*.json"):
             if report := self.report(path.stem):
                 yield report
+
+    def write_measuring(self, measuring: NodeMeasuring) -> None:
+        """Keep the record of a measurement, which replaces that of the node before. Raises OSError."""
+        text = f"{json.dumps(measuring_to_json(measuring), indent=1)}\n"
+        self._replace(MEASUREMENTS, measuring.node, text)
+
+    def measurings(self) -> list[NodeMeasuring]:
+        """The last measurement of each node that was measured. Raises CaseFileError."""
+        return [self._measuring(path) for path in sorted((self.directory / MEASUREMENTS).glob("*.json"))]
+
+    def write_result(self, result: SentResult) -> None:
+        """Keep what a job has sent, which replaces what its node has sent before. Raises OSError."""
+        self._replace(RESULTS, result.node, json.dumps(result._asdict()))
+
+    def result(self, node: str) -> SentResult | None:
+        """What the last job of a node has sent; None without any."""
+        with suppress(SettingsError, TypeError):
+            return SentResult(**read_settings(str(self.directory / RESULTS / f"{node}.json")))
+        return None
 
     def stop(self, who: str) -> None:
         """Let nothing begin. Raises OSError."""
@@ -118,8 +140,11 @@ class CaseFiles:
         return self.directory / kind / f"{number}.json"
 
     def _write(self, kind: str, number: int, content: Mapping[str, Any]) -> None:
-        text = f"{json.dumps(content, indent=1)}\n"
-        replacing.replace(str(self._path(kind, number)), text.encode(), 0o600, synced=True)
+        self._replace(kind, str(number), f"{json.dumps(content, indent=1)}\n")
+
+    def _replace(self, kind: str, name: str, text: str) -> None:
+        path = self.directory / kind / f"{name}.json"
+        replacing.replace(str(path), text.encode(), 0o600, synced=True)
 
     @staticmethod
     def _case(path: Path) -> NodeCase:
@@ -130,6 +155,13 @@ class CaseFiles:
         if case.number != _number(path):
             raise CaseFileError(f"{path}: found the case {case.number}")
         return case
+
+    @staticmethod
+    def _measuring(path: Path) -> NodeMeasuring:
+        try:
+            return measuring_from_json(read_settings(str(path)))
+        except (SettingsError, TypeError) as error:
+            raise CaseFileError(f"{path}: no measurement: {error}") from error
 
 
 def _number(path: Path) -> int:

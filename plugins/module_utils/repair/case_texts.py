@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..acceptance.quick_level import MeasuringPlan, result
 from ..language.formatting import visible
 from .case_evidence import FORMAT, SavedEvidence, vendor_text
 from .cases import NodeCase, to_json
+from .measured_node import NodeMeasuring
 
 
 def moment(when: float) -> str:
@@ -60,3 +62,10 @@ def case_text(case: NodeCase, evidence: SavedEvidence | None, proposal: str) -> 
     if not evidence.node:
         return "\n".join([*lines, "The node has sent no evidence.", ""])
     return "\n".join([*lines, vendor_text(evidence.node, case_history(case), moment(evidence.node.taken))])
+
+
+def measuring_lines(measuring: NodeMeasuring, plan: MeasuringPlan) -> list[str]:
+    """What a measurement has shown."""
+    shown = result(plan, measuring.node, measuring.outputs)
+    lines = [*shown.values, *(f"not measured: {line}" for line in shown.missed), *measuring.why]
+    return [*map(visible, lines), f"{measuring.node}: {measuring.verdict}"]

@@ -19,6 +19,8 @@ from ..language.errors import CollectionError
 from ..language.formatting import visible
 
 ACCEPTED = "accepted"
+MEASURED = "measured"
+"""The second word of a result: the node, this, its key and the job are in the first line."""
 LARGEST = 1 << 21
 """Bytes of a line. munge takes up to 1 MiB, which base64 makes a third longer."""
 SECONDS = 5.0

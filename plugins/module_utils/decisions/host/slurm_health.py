@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...acceptance.tasks import PROGRAM as MEASURES
 from ...configuration.ports import REPAIR
 from ...nodes.health import health_environment
 from ..known import registered
@@ -72,12 +73,18 @@ def files(host: RunHost) -> list[HostFile]:
         *program(),
         *(role_check(name) for name in checks),
         *(own_check(host, name, file) for name, file in own.items()),
+        *(measuring_program() if host["slurm_repair"] else ()),
     ]
 
 
 def program() -> list[HostFile]:
     """The program that runs the checks."""
     return library("slurm-health", {HEALTH_PROGRAM: "programs.health_check"}, MARK)
+
+
+def measuring_program() -> list[HostFile]:
+    """The program that measures a node, for jobs of slurm-repair and of accept.yml."""
+    return library("slurm-accept", {MEASURES: "programs.accept.accept_command"})
 
 
 def role_check(name: str) -> HostFile:

@@ -14,6 +14,7 @@ from difflib import unified_diff
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from ..host.slurm_health import measuring_program
 from ..known import registered
 from ..known.shipped_files import HostFile
 
@@ -24,9 +25,7 @@ except ImportError:  # on a host, which does not decide
 
 from ...acceptance import runs, tasks
 from ...acceptance.baseline import (
-    BaselineEntry,
     Conditions,
-    baseline_file,
     conditions_of,
     proposed,
     read_baseline,
@@ -36,19 +35,14 @@ from ...acceptance.baseline import (
 from ...acceptance.catalog import TESTS, Scope
 from ...acceptance.judgement import Judgement, Options, judge
 from ...acceptance.measurements import MeasuredValue
-from ...acceptance.published import PublishedMachine, published_floor
-from ...acceptance.tasks import NodePlace, Output, Site, Task
+from ...acceptance.published import published_floor
+from ...acceptance.tasks import NodePlace, Output, Task
 from ...client import drains
-from ...cluster.machine_types import gres_count, is_there
-from ...cluster.partitions import resolver
-from ...jobs.validation import find_restrictions
 from ...language.formatting import align_columns
 from ...language.hostlist import expand, fold
-from ..known.host_paths import JOB_DIR, KEPT_DIR
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
-from ..known.program_files import library
 from ..known.run_host import RunHost
-from ..known.whole_cluster import tmp_fs
+from ..servers.node_measuring import all_places, baseline, baseline_path, published_machines, site
 
 if TYPE_CHECKING:
     from ....plugin_utils.results.module_results import AcceptanceOutput
@@ -59,53 +53,15 @@ REASON = 180
 # -- what is measured -------------------------------------------------------------------------------------------------
 
 
-def site(host: RunHost) -> Site:
-    """What the site has for measuring."""
-    image = host["accept_container"]
-    return Site(
-        image=image,
-        runtime=("pyxis" if "pyxis" in host["slurm_containers"] else "apptainer") if image else "",
-        nccl_tests=host["accept_nccl_tests"],
-        profile=host["accept_profile"],
-        disk=host["accept_disk"],
-        shared=host["accept_shared"],
-        xids=",".join(map(str, host.option("slurm_health", "slurm_health_xids"))),
-        directory=directory(host),
-    )
-
-
 def level(host: RunHost) -> str:
     """How much is measured: what the administrator chooses, and of nodes of a rolling change what it chooses."""
     return str(registered.ACCEPT_LEVEL.get(host) or host["accept_level"])
 
 
-def directory(host: RunHost) -> str:
-    """Where the jobs write on nodes: a directory of their user."""
-    return f"{KEPT_DIR}/accept" if host["accept_user"] == "root" else f"{JOB_DIR}/accept"
-
-
-def default_disk(host: RunHost) -> str:
-    """The directory of the jobs' temporary files, if it is the same on all nodes."""
-    path = tmp_fs(host)
-    return path if "%" not in path else "/tmp"
-
-
 def places(host: RunHost) -> list[NodePlace]:
-    """The nodes of this run that are in a partition, with their first one."""
+    """The nodes of this run that are in a partition."""
     names = registered.ACCEPT_NAMES.get(host) or host.play_hosts
-    hardware, found = host["slurm_hardware_types"], dict[str, NodePlace]()
-    kinds = {name: node["hardware"] for node in filter(is_there, host["slurm_nodes"]) for name in expand(node["hosts"])}
-    resolve = resolver(host["slurm_nodes"], hardware, host["slurm_conf"])
-    for partition in host["slurm_partitions"]:
-        limits = find_restrictions(partition)
-        for name in resolve(partition["nodes"]):
-            if name in kinds and name in names:
-                gres = [entry for entry in hardware.get(kinds[name], {}).get("gres") or [] if entry["name"] == "gpu"]
-                cards = sum(gres_count({**entry, "mig": None}) for entry in gres)
-                gpus = sum(map(gres_count, gres))
-                place = NodePlace(name, kinds[name], gpus, partition["name"], **limits, cards=cards)
-                found.setdefault(name, place)
-    return [*found.values()]
+    return [place for place in all_places(host) if place.name in names]
 
 
 def nodes(host: RunHost) -> str:
@@ -135,7 +91,7 @@ def packages(host: RunHost) -> list[dict[str, str]]:
 
 def files(_host: RunHost) -> list[HostFile]:
     """The program that measures."""
-    return library("slurm-accept", {tasks.PROGRAM: "programs.accept.accept_command"})
+    return measuring_program()
 
 
 # -- rounds -----------------------------------------------------------------------------------------------------------
@@ -229,38 +185,10 @@ def announcement(host: RunHost) -> list[str]:
 # -- the judgement ----------------------------------------------------------------------------------------------------
 
 
-def published_machines(host: RunHost) -> dict[str, PublishedMachine]:
-    """What is known of machine types, for published figures. The name of one may be that of a machine of a cloud."""
-    found = {}
-    for name, machine in host["slurm_hardware_types"].items():
-        gpus = [entry for entry in machine.get("gres") or [] if entry["name"] == "gpu"]
-        types = {str(entry.get("type") or "") for entry in gpus}
-        if len(types) == 1:  # an entry for each socket, say; a mixed machine has no figure
-            cards = sum(gres_count({**entry, "mig": None}) for entry in gpus)
-            found[name] = PublishedMachine(types.pop(), cards, platform=name)
-    return found
-
-
 def judgement(host: RunHost, before: int = 0) -> Judgement:
     """What the results mean; before: those of earlier rounds than this one."""
     options, switches = Options(machines=published_machines(host)), registered.ACCEPT_BEGUN.of(host).get("switches")
     return judge(output(host, before).values, baseline(host), options, switches)
-
-
-def baseline_path(host: RunHost) -> str:
-    """The reviewed baseline, next to the cluster file."""
-    file = host.get("slurm_cluster_file")
-    return baseline_file(file) if file else f"{host['slurm_cluster_dir']}/{host['slurm_cluster_name']}.baseline.yml"
-
-
-def baseline(host: RunHost) -> list[BaselineEntry]:
-    """The reviewed baseline; empty without one. Raises BaselineError, and ValueError if it is no YAML."""
-    path = baseline_path(host)
-    content = host.content(path)
-    try:
-        return read_baseline(yaml.safe_load(content) if content else None, path)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def baseline_text(host: RunHost) -> str:

@@ -19,6 +19,7 @@ from ..known import registered
 from ..known.host_paths import HEALTH_PROGRAM
 from ..known.packages import APT_GET
 from ..known.run_host import RunHost
+from ..servers import node_measuring
 from . import accept
 
 DRIVER = re.compile(r"(lib)?nvidia-(?!container)|libcuda|cuda-drivers|linux-modules-nvidia|xserver-xorg-video-nvidia")
@@ -198,7 +199,9 @@ def _measurement(host: RunHost) -> str:
     """That nodes are measured, and what judges them. Raises BaselineError, and ValueError if the file is no YAML."""
     if not accepts(host):
         return ""
-    judges = "" if accept.baseline(host) else f", without {accept.baseline_path(host)}: {WITHOUT_BASELINE}"
+    judges = (
+        "" if node_measuring.baseline(host) else f", without {node_measuring.baseline_path(host)}: {WITHOUT_BASELINE}"
+    )
     return f"; a node returns when it has passed the acceptance tests of level {LEVEL}{judges}"
 
 

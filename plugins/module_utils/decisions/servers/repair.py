@@ -8,15 +8,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ...acceptance.quick_level import plan_to_json
 from ...configuration.ports import REPAIR
 from ..known.program_files import library
 from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile, unloaded
 from ..known.whole_cluster import is_controller, slurm_user, state_directory
+from .node_measuring import plan
 
 ROLE = "slurm_repair"
 PROGRAM = "/usr/local/sbin/slurm-repair"
 SETTINGS = "/etc/gpucluster-slurm/repair.json"
+PLAN = "/etc/gpucluster-slurm/measuring.json"
 UNITS = "/etc/systemd/system"
 
 
@@ -42,7 +45,8 @@ def _shared_files(host: RunHost) -> list[HostFile]:
     """The program, its settings and the service of a connection."""
     return [
         *library("slurm-repair", {PROGRAM: "programs.slurm_repair"}),
-        {"path": SETTINGS, "content": f"{json.dumps(settings(host), indent=4, sort_keys=True)}\n"},
+        _json(SETTINGS, settings(host)),
+        _json(PLAN, plan_to_json(plan(host))),
         _unit(host, "slurm-repair@.service", program=PROGRAM),
     ]
 
@@ -56,14 +60,21 @@ def settings(host: RunHost) -> dict[str, Any]:
     quiet = key.get("quiet_hours", "")
     return {
         "cluster": host["slurm_cluster_name"],
+        "controllers": [*host["slurm_controllers"]],
         "controller": host.name.partition(".")[0],
+        "job_user": host.option("accept", "accept_user"),
         "directory": f"{state_directory(host)}/repair",
         "least_nodes": key.get("least_nodes", {}),
         "mail": key.get("mail", ""),
         "mode": key["mode"],
+        "port": REPAIR,
         "quiet_hours": [int(hour) for hour in quiet.split("-")] if quiet else [],
         "user": slurm_user(host),
     }
+
+
+def _json(path: str, content: dict[str, Any]) -> HostFile:
+    return {"path": path, "content": f"{json.dumps(content, indent=4, sort_keys=True)}\n"}
 
 
 def _unit(host: RunHost, name: str, **values: Any) -> HostFile:

@@ -5,7 +5,8 @@
 
 A test for which there is no result has a line `not measured: TEST: why`. `slurm-accept node` measures this node,
 `slurm-accept pair` two nodes, `slurm-accept many` collectives of several; `gpus` and `ranks` are what these run in a
-container with PyTorch. docs/design/acceptance.md has the results.
+container with PyTorch. `slurm-accept send` sends what it reads to the controllers.
+docs/design/acceptance.md has the results.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import contextlib
 import os
 import socket
+import sys
 
 from .accept_results import MeasureError, Results, run
 from .gpu_measurements import (
@@ -27,6 +29,7 @@ from .gpu_measurements import (
     torch_gpus,
 )
 from .node_speed import measure_cpus, measure_files, measure_network, measure_rdma
+from .result_sender import send_result
 
 
 def measure_node(results: Results, options: argparse.Namespace, container: Container) -> None:
@@ -71,6 +74,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run the program. Its exit status is 0 also if something is missing: that is a result."""
+    if sys.argv[1:2] == ["send"]:
+        return send_result(sys.argv[2:])
     options = arguments()
     nodes = options.nodes.split(",")
     results = Results(nodes, frozenset(options.tests.split(",")), options.hardware, options.image)

@@ -18,6 +18,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.catalo
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.published import PublishedMachine
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import MOST_ROUNDS
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.playbooks import accept
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import node_measuring
 from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from plain_host import PlainHost, cluster
 
@@ -178,9 +179,9 @@ def test_gpus_of_two_sockets_are_one_machine_for_published_figures() -> None:
     """As the example has them. Where a machine has GPUs of two types, no figure is for it."""
     example = yaml.safe_load((ROOT / "inventory/a3mega/a3mega.cluster.yml").read_text())["hardware"]
     site = host(slurm_hardware_types=example)
-    assert accept.published_machines(site) == {"a3-megagpu-8g": PublishedMachine("h100", 8, "a3-megagpu-8g")}
+    assert node_measuring.published_machines(site) == {"a3-megagpu-8g": PublishedMachine("h100", 8, "a3-megagpu-8g")}
     types = [{"name": "gpu", "type": kind, "file": "/dev/nvidia0"} for kind in ("h100", "a100")]
-    assert accept.published_machines(host(slurm_hardware_types={"m": {**MACHINE, "gres": types}})) == {}
+    assert node_measuring.published_machines(host(slurm_hardware_types={"m": {**MACHINE, "gres": types}})) == {}
 
 
 def test_nodes_without_gpus_have_no_tests_of_gpus() -> None:
@@ -276,7 +277,7 @@ def test_a_baseline_is_proposed_and_used() -> None:
         "network_rdma_across",
     }
     assert accept.baseline_change(site)[0] == "--- reviewed"
-    assert accept.baseline_path(site) == "/cluster/my.baseline.yml"
+    assert node_measuring.baseline_path(site) == "/cluster/my.baseline.yml"
     # Two nodes are too few to compare them with each other.
     two: dict[str, Any] = {"__accept_begun": {"taken": "n[1-2]", "left": {}, "outputs": []}}
     slow, _rounds = run(host({"/cluster/my.baseline.yml": text.encode()}, **two), {"n2": 0.7})
@@ -290,7 +291,7 @@ def test_a_baseline_is_proposed_and_used() -> None:
 @pytest.mark.parametrize("text", ["- {hardware: m", "- {hardware: m, floor: much}", "a: b"])
 def test_a_baseline_that_cannot_be_read_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"^/cluster/my.baseline.yml: "):
-        accept.baseline(host({"/cluster/my.baseline.yml": text.encode()}))
+        node_measuring.baseline(host({"/cluster/my.baseline.yml": text.encode()}))
 
 
 def test_the_budget() -> None:
@@ -309,7 +310,7 @@ def test_another_level_or_limit_is_another_run() -> None:
 
 def test_jobs_of_another_user_write_into_its_directory() -> None:
     site = host(accept_user="slurm-check")
-    assert accept.directory(site) == "/var/lib/slurm-check/accept"
+    assert node_measuring.directory(site) == "/var/lib/slurm-check/accept"
     assert accept.wanted(site)[0]["job"]["output"] == "/var/lib/slurm-check/accept/%j.out"
 
 

@@ -10,10 +10,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.quick_level import plan_from_json
+from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance.tasks import PROGRAM
 from ansible_collections.gpucluster.slurm.plugins.module_utils.configuration.ports import REPAIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import slurm_health
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.run import stages
-from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import repair
+from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers import node_measuring, repair
 from jinja2 import Template
 from plain_host import PlainHost, cluster
 
@@ -21,7 +23,8 @@ TEMPLATES = Path(__file__).parents[5] / "roles/slurm_repair/templates"
 
 
 def hosts(**variables: Any) -> dict[str, PlainHost]:
-    found: dict[str, PlainHost] = cluster(**{"slurm_repair": {"mode": "observe"}, **variables})
+    measures = {"accept_user": "root", "accept_disk": "/tmp"}
+    found: dict[str, PlainHost] = cluster(**{"slurm_repair": {"mode": "observe"}, **measures, **variables})
     return found
 
 
@@ -37,13 +40,25 @@ def test_another_controller_finds_the_cases() -> None:
     assert repair.settings(of["head"]) == {
         "cluster": "x",
         "controller": "head",
+        "controllers": ["head", "head2"],
+        "job_user": "root",
         "directory": "/shared/state/repair",
         "least_nodes": {},
         "mail": "",
         "mode": "observe",
+        "port": 6830,
         "quiet_hours": [],
         "user": "slurm",
     }
+
+
+def test_controllers_know_what_measuring_depends_on() -> None:
+    of = hosts()["head"]
+    (file,) = (file for file in repair.socket_files(of) if file["path"] == repair.PLAN)
+    assert plan_from_json(json.loads(file["content"]), repair.PLAN) == node_measuring.plan(of)
+    programs = [file["path"] for file in slurm_health.files(hosts()["n1"])]
+    assert PROGRAM in programs
+    assert PROGRAM not in [file["path"] for file in slurm_health.files(hosts(slurm_repair={})["n1"])]
 
 
 def test_nodes_know_where_reports_go() -> None:
