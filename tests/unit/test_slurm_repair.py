@@ -241,6 +241,7 @@ def test_a_node_is_measured(
 ) -> None:
     """The job sends its result while the program waits; meanwhile the rounds see a node that is out of service."""
     controller.say(n2="IDLE+DRAIN fans are replaced [root@1796000000]")
+    stand_in("runuser", 'shift 3; exec "$@"')
     stand_in("sbatch", f"cat >{controller.directory}/script; echo 77")
     stand_in("squeue", 'case "$*" in *--jobs=77*) echo 77 RUNNING ;; esac')
     waits: list[float] = []
