@@ -265,6 +265,12 @@ def test_a_node_that_fails_has_a_case_with_its_evidence(lab: Lab, install: Insta
     assert "the finding has ended, and the node is in service" in lab.command("front", f"slurm-repair show {number}")
 
 
+def test_a_drained_node_is_measured_without_a_control_host(lab: Lab) -> None:
+    said = measure_a_drained_node(lab, "front", NODE)
+    assert said.endswith(f"{NODE}: passed\n"), said
+    resumed(lab)
+
+
 def test_a_person_closes_a_case_and_its_finding_with_one_command(lab: Lab, install: Install) -> None:
     install("/usr/local/bin/nvidia-smi", driver(""))
     install("/usr/local/bin/journalctl", journal(FALLEN))

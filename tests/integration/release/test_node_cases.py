@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from lab import Lab
+from measured_nodes import measure_a_drained_node
 
 HEALTH = "/usr/local/sbin/slurm-health"
 CHECK = "/etc/gpucluster-slurm/health.d/broken"
@@ -36,3 +37,12 @@ def test_a_node_that_fails_has_a_case(lab: Lab) -> None:
         lab.command(node, f"rm {CHECK}; {HEALTH}")
     lab.wait_until_idle(lab.controller, node)
     assert cases(lab) == []
+
+
+def test_a_drained_node_is_measured_without_a_control_host(lab: Lab) -> None:
+    if lab.host(lab.controller).run("which slurm-repair").rc:
+        pytest.skip("the cluster of this release has no key repair")
+    said = measure_a_drained_node(lab, lab.controller, lab.controller)
+    assert said.endswith(f"{lab.controller}: passed\n")
+    assert "not measured: stream" in said
+    lab.wait_until_idle(lab.controller, lab.controller)
