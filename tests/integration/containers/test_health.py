@@ -21,6 +21,7 @@ import pytest
 from debs import Site
 from gpus import NODE
 from lab import Lab, Run
+from measured_nodes import measure_a_drained_node
 from network_port import DOWN, UP, set_port, with_port
 from plays import Case, role
 

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs import Tree
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import named
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_evidence import SavedEvidence, collect
-from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_files import CaseFileError, CaseFiles
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_files import KINDS, CaseFileError, CaseFiles
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.cases import RETURNED, Fault, NodeCase, opened
 
 # No part of ansible-core takes part.
@@ -49,7 +49,7 @@ def test_cases_and_evidence_are_kept(files: CaseFiles, tmp_path: Path) -> None:
 def test_nobody_else_reads_them(files: CaseFiles) -> None:
     files.write(case_of(1))
     modes = {path.name: oct(path.stat().st_mode & 0o777) for path in files.directory.rglob("*")}
-    assert modes == {**dict.fromkeys(("cases", "evidence", "measurements", "reports", "results"), "0o700"), "1.json": "0o600"}
+    assert modes == {**dict.fromkeys(KINDS, "0o700"), "1.json": "0o600"}
 
 
 def test_a_kill_leaves_the_case_as_it_was(files: CaseFiles, monkeypatch: pytest.MonkeyPatch) -> None:
