@@ -395,6 +395,7 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
         "/etc/gpucluster-slurm/job-tools.conf",
         "/etc/gpucluster-slurm/mail/msmtprc",
         "/etc/gpucluster-slurm/mail/password",
+        "/etc/gpucluster-slurm/measuring.json",
         "/etc/gpucluster-slurm/metrics.json",
         "/etc/gpucluster-slurm/mig.json",
         "/etc/gpucluster-slurm/prometheus/slurmctld.token",
