@@ -207,9 +207,7 @@ def test_a_check_shows_the_newer_defaults(lab: Lab) -> None:
         "slurm.conf PriorityWeightPartition",
         "slurm.conf PriorityFlags",
         "slurm.conf TRESBillingWeights",
-        "slurm.conf Prolog",
-        "slurm.conf Epilog",
-        "slurm.conf SchedulerParameters",
+        # Prolog, Epilog and nohold_on_prolog_fail follow from the scripts of this cluster already.
         "slurm.conf SchedulerParameters",
         "slurm.conf SchedulerParameters",
         "slurm.conf LaunchParameters",
