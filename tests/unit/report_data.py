@@ -243,6 +243,33 @@ def acceptance(runs: int = 12, kinds: tuple[str, ...] = ("h100", "a100"), nodes:
     return found
 
 
+CASES = [
+    {
+        "number": 12,
+        "node": "gpu03",
+        "state": "saved",
+        "finding": "xid-79",
+        "text": "GPU 3 has fallen off the bus",
+        "opened": at(-2.5),
+        "since": at(-2.4),
+        "next": "drain (reboot)",
+        "why": "",
+        "held": "ada",
+    },
+    {
+        "number": 13,
+        "node": "gpu05",
+        "state": "person",
+        "finding": "gpu-rows-failed",
+        "text": "GPU 0: row remapping has failed",
+        "opened": at(-1.5),
+        "since": at(-1),
+        "next": "",
+        "why": "gpu-rows-failed: replace",
+        "held": "",
+    },
+]
+
 LINKS = [
     {"title": "Prometheus", "url": "http://10.0.0.9:9090"},
     {"title": "Dashboards", "url": "https://grafana.example.org/d/slurm"},
@@ -322,6 +349,7 @@ def cluster(nodes: int = 24, jobs: int = 160, running: int = 60, users: int = 20
                 "text": "slurmctld of head2 does not answer",
             }
         ],
+        "cases": CASES,
         "links": LINKS,
         "private": [],
         "missing": [],

@@ -47,6 +47,7 @@ def of_role(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
         "SETTINGS": tmp_path / "report.json",
         "MAINTENANCE": tmp_path / "maintenance.json",
         "GPU_HOURS": str(tmp_path / "stand-ins/slurm-gpu-hours"),
+        "REPAIR": str(tmp_path / "stand-ins/slurm-repair"),
     }
     for name, value in values.items():
         monkeypatch.setattr(module, name, value)
@@ -285,6 +286,43 @@ def test_alerts_that_fire(collected: Collect) -> None:
     assert why.startswith(f"{url} does not answer:")
     without = collected("24.11")
     assert (without["alerts"], [row for row in without["missing"] if row["part"] == "alerts"]) == (None, [])
+
+
+CASE = {
+    "number": 12,
+    "node": "gpu03",
+    "state": "saved",
+    "finding": "xid-79",
+    "text": "GPU lost",
+    "next": "drain (reboot)",
+    "why": "",
+    "held": "",
+}
+
+
+def test_open_cases(collected: Collect, stand_in: StandIn) -> None:
+    answer = json.dumps([{**CASE, "opened": 1795819491.5, "since": 1795819551, "more": 1}])
+    stand_in("slurm-repair", f"test \"$*\" = 'list --json' && echo '{answer}'")
+    data = collected("24.11", settings={"cases": True})
+    assert data["cases"] == [{**CASE, "opened": iso(1795819491), "since": iso(1795819551)}]
+    without = collected("24.11", settings={"cases": False})
+    assert (without["cases"], [row for row in without["missing"] if row["part"] == "cases"]) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'slurm-repair: slurmctld does not answer' >&2; exit 1", "slurmctld does not answer"),
+        ("echo '[{}]'", "an answer was not understood: KeyError"),
+        ("echo case", "an answer was not understood: JSONDecodeError"),
+    ],
+)
+def test_cases_that_could_not_be_had(collected: Collect, stand_in: StandIn, script: str, why: str) -> None:
+    stand_in("slurm-repair", script)
+    data = collected("24.11", settings={"cases": True})
+    assert data["cases"] is None
+    (found,) = (row["why"] for row in data["missing"] if row["part"] == "cases")
+    assert why in found
 
 
 @pytest.mark.parametrize(

@@ -364,6 +364,37 @@ def test_alerts_that_fire_and_links_are_for_administrators(data: Data) -> None:
     assert "javascript" not in admin({**data, "links": bad})
 
 
+def test_open_cases_are_for_administrators(data: Data) -> None:
+    found = Read(admin(data)).text
+    assert "Nodes that fail 2 open cases, 1 for a person" in found
+    assert (
+        "13 gpu05 2026-11-27 13:05 +01:00 (1 h 30 min ago) person gpu-rows-failed GPU 0: row remapping has failed "
+        f"gpu-rows-failed: replace {texts.NOTHING} 12 gpu03 2026-11-27 12:05 +01:00 (2 h 30 min ago) saved xid-79 GPU 3 has fallen "
+        "off the bus drain (reboot) ada"
+    ) in found
+    assert "row remapping" not in everybody(data)
+    none = Read(admin({**data, "cases": []})).text
+    assert ("Nodes that fail no case is open" in none, "No case is open." in none) == (True, True)
+    away = {"part": "cases", "why": "slurm-repair: slurmctld does not answer"}
+    assert "Nodes that fail not known" in Read(admin({**data, "cases": None, "missing": [away]})).text
+
+
+def test_without_the_key_no_cases_are_on_the_page(data: Data) -> None:
+    """The host of the page may also be no controller, which has no cases."""
+    for html in (admin({**data, "cases": None}), everybody(data)):
+        assert "Nodes that fail" not in html
+        assert "#cases" not in html
+
+
+def test_cases_that_are_not_listed_are_counted() -> None:
+    rows = [{"number": number, "node": f"n{number}", "state": "found"} for number in range(104)]
+    found = Read(admin({**MADE, "cases": rows})).text
+    assert "Nodes that fail 104 open cases" in found
+    assert "n99" in found
+    assert "n100" not in found
+    assert "and 4 cases more" in found
+
+
 def test_ages_have_their_time_for_the_script(data: Data) -> None:
     """A page stays open, and its text would still say `4 min ago`."""
     found = Read(admin(data))
@@ -716,6 +747,10 @@ def test_the_page_of_administrators_has_all_marks_whatever_is_private() -> None:
         "controllers-name",
         "alerts-name",
         "alerts-text",
+        "cases-node",
+        "cases-text",
+        "cases-next",
+        "cases-held",
         "acceptance-level",
         "acceptance-names",
         "acceptance-findings",

@@ -52,6 +52,9 @@ MAINTENANCE = Path("/var/lib/gpucluster-slurm/maintenance-message.json")
 GPU_HOURS = "/usr/local/sbin/slurm-gpu-hours"
 """A program of role slurm_metrics, on controllers."""
 
+REPAIR = "/usr/local/sbin/slurm-repair"
+"""A program of role slurm_repair, on controllers."""
+
 DEADLINE = 120
 """Seconds for all commands together. The timer starts a run each 5 minutes."""
 
@@ -65,7 +68,7 @@ PARTS = (
     *("cluster", "release", "private", "controllers", "nodes", "drains", "jobs", "maintenance", "usage"),
     *("hosts", "versions", "updates", "backup", "validation", "acceptance"),
 )
-"""The keys of the data that can be null, apart from the alerts, which need a Prometheus."""
+"""The keys of the data that can be null, apart from the alerts and the cases, which need a key of the cluster."""
 
 OF_SLURMCTLD = PARTS[:8]
 
@@ -384,6 +387,23 @@ def read_alerts(answer: Any) -> list[Row]:
     ]
 
 
+# -- cases -----------------------------------------------------------------------------------------------------------
+
+
+def read_cases(text: str) -> list[Row]:
+    """The open cases of nodes that fail, from `slurm-repair list --json`."""
+    texts = ("node", "state", "finding", "text", "next", "why", "held")
+    return [
+        {
+            "number": int(row["number"]),
+            **{key: str(row[key]) for key in texts},
+            "opened": show_time(row["opened"]),
+            "since": show_time(row["since"]),
+        }
+        for row in json.loads(text)
+    ]
+
+
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -439,7 +459,7 @@ class Collection:
         self.settings, self.commands, self.now = settings, commands, now
         self.missing: list[Row] = []
         self.data: Row = {"version": VERSION, "made": show_time(now), "interval": settings.get("interval")}
-        self.data |= dict.fromkeys((*PARTS, "alerts"))
+        self.data |= dict.fromkeys((*PARTS, "alerts", "cases"))
 
     def attempt(self, part: str, make: Callable[[], Any]) -> Any:
         """What a function returns; None if it fails, and the reason is added to `missing`."""
@@ -463,6 +483,10 @@ class Collection:
         prometheus = self.settings.get("prometheus")
         if prometheus:
             self.data["alerts"] = self.attempt("alerts", lambda: read_alerts(ask_alerts(prometheus)))
+        if self.settings.get("cases"):
+            self.data["cases"] = self.attempt(
+                "cases", lambda: read_cases(self.commands.output(REPAIR, "list", "--json"))
+            )
         self.data["links"] = self.settings.get("links") or []
         self.add_files(hosts)
         return {**self.data, "missing": self.missing}
@@ -622,7 +646,7 @@ def collect(settings: Mapping[str, Any], hosts: Path | None = None) -> Row:
         settings: those of the role: `causes` (doctor's words), `host` (the name of this host in the inventory),
             `job_user` (whose jobs are no work of users, and are left out of their table), `interval` (seconds between
             two pages), `keep` (whether the use is kept in a file), `prometheus` (its address), `links` (for
-            administrators).
+            administrators), `cases` (whether this host keeps cases of nodes that fail).
         hosts: the file that report.yml has left.
     """
     return Collection(settings, CommandsUntil(DEADLINE, slurm_records.IN_SECONDS), time.time()).collect(hosts)

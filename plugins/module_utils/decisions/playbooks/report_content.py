@@ -298,7 +298,11 @@ def collected(host: RunHost, made: str) -> str:
         return str(result["stdout"])
     reason = str(result.get("stderr") or result.get("msg") or "it was not reached").strip().split("\n")[-1][:300]
     why = f"{serving(host)}: {reason}"
-    parts = (*OF_SLURM, *(["alerts"] if report_server.prometheus_url(host) else []))
+    parts = [
+        *OF_SLURM,
+        *(["alerts"] if report_server.prometheus_url(host) else []),
+        *(["cases"] if report_server.has_cases(host, serving(host)) else []),
+    ]
     return json.dumps({"version": 1, "made": made, "missing": [{"part": part, "why": why} for part in parts]})
 
 
@@ -306,7 +310,7 @@ OF_SLURM = (
     *("cluster", "release", "private", "controllers", "nodes", "drains", "jobs", "maintenance", "usage"),
     *("hosts", "versions", "updates", "backup", "validation", "acceptance"),
 )
-"""The parts of the data that can be missing (`PARTS` of the program), without alerts, which need a Prometheus."""
+"""The parts of the data that can be missing (`PARTS` of the program), without alerts and cases, which need a key."""
 
 
 def is_left(host: RunHost) -> bool:

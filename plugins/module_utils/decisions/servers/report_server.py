@@ -152,7 +152,7 @@ def password_lines(host: RunHost) -> dict[int, str]:
 def files(host: RunHost) -> list[HostFile]:
     """The timer, its service, and the program, of which the timer loads none."""
     known = {**settings(host, host.name), "interval": MINUTES * 60}
-    own = {"pages": PAGES, "state": STATE, "program": PROGRAM, "group": nginx.GROUP}
+    own = {"pages": PAGES, "state": STATE, "program": PROGRAM, "group": nginx.GROUP, "cases": known["cases"]}
     others: list[HostFile] = [
         {"path": f"{UNITS}/slurm-report.service", "content": host.text(ROLE, "service.j2", **own)},
         *library(LIBRARY, {PROGRAM: "programs.slurm_report"}),
@@ -163,16 +163,22 @@ def files(host: RunHost) -> list[HostFile]:
 
 
 def settings(host: RunHost, name: str) -> dict[str, Any]:
-    """What the program knows: doctor's words, its host, the user of the collection's jobs, Prometheus, and links."""
+    """What the program knows: doctor's words, its host, the user of the collection's jobs, Prometheus, links, cases."""
     prometheus = prometheus_url(host)
     links = {"Prometheus": prometheus, "Dashboards": (host["slurm_report"] or {}).get("dashboards", "")}
     return {
+        "cases": has_cases(host, name),
         "causes": reason_table(),
         "host": name,
         "job_user": profile(host).job_user,
         "prometheus": prometheus,
         "links": [{"title": title, "url": url} for title, url in links.items() if url],
     }
+
+
+def has_cases(host: RunHost, name: str) -> bool:
+    """Whether a host keeps cases of nodes that fail: it is a controller of a cluster with the key `repair`."""
+    return bool(host["slurm_repair"]) and name in host["slurm_controllers"]
 
 
 def page_url(host: RunHost) -> str:

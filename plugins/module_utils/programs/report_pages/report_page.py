@@ -28,6 +28,7 @@ from .acceptance_table import Acceptance, acceptance_check, acceptance_of
 from .node_tables import LEVELS, Grid, ends_of_types, grid_of, read_node, reasons_of_nodes
 from .plots import HEIGHT, HIGH, WIDE
 from .queue_tables import Queue, queue_of, read_job, rest_of, uses_of_nodes
+from .repair_tables import CASES, OpenCase, cases_check, cases_of
 from .report_privacy import Private, for_everybody, private
 from .report_texts import Time, number_of, records_of, text_of, time_of
 from .upkeep_tables import (
@@ -81,7 +82,7 @@ OLD_AFTER_DAY = 86400
 class Page(NamedTuple):
     """All that a page shows. hidden: what PrivateData hides on it. old_after: seconds.
 
-    is_measured: whether there is a Prometheus to ask for alerts.
+    is_measured: whether there is a Prometheus to ask for alerts. has_cases: whether the host of the page keeps cases.
     """
 
     admin: bool
@@ -109,6 +110,9 @@ class Page(NamedTuple):
     is_measured: bool
     alerts: Sequence[Alert]
     alerts_note: str
+    has_cases: bool
+    cases: Sequence[OpenCase]
+    cases_note: str
     links: Sequence[Link]
 
 
@@ -122,10 +126,12 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
     drains = drains_of(data, made)
     drift, updates = drift_of(data, made), updates_of(data)
     acceptance, validation, backups = acceptance_of(data, made), validation_of(data, made), backups_of(data, made)
-    alerts, links = alerts_of(data, made), links_of(data)
+    alerts, cases, links = alerts_of(data, made), cases_of(data, made), links_of(data)
     is_measured = data.get("alerts") is not None or "alerts" in parts
+    has_cases = data.get("cases") is not None or "cases" in parts
     checks = [
         *([alerts_check(alerts, "alerts" in parts)] if is_measured else []),
+        *([cases_check(cases, "cases" in parts)] if has_cases else []),
         drift_check(drift),
         updates_check(updates, "updates" in parts),
         acceptance_check(acceptance),
@@ -164,6 +170,9 @@ def page_of(data: Mapping[str, Any], admin: bool) -> Page:
         is_measured=is_measured,
         alerts=alerts[:ALERTS],
         alerts_note=rest_of(len(alerts), ALERTS, "alert"),
+        has_cases=has_cases,
+        cases=cases[:CASES],
+        cases_note=rest_of(len(cases), CASES, "case"),
         links=links,
     )
 

@@ -179,6 +179,21 @@ def test_the_timer_has_the_program_and_the_words_of_doctor() -> None:
     assert settings["causes"]["words"]["person"]["remedy"] == "Ask who has drained it."
 
 
+@pytest.mark.parametrize(
+    ("name", "mode", "shown"), [("head", "observe", True), ("login", "observe", False), ("head", "", False)]
+)
+def test_a_controller_with_the_key_repair_shows_its_cases(name: str, mode: str, shown: bool) -> None:
+    """slurm-repair needs two capabilities to go on as their owner."""
+    host = hosts({**PLAIN, "host": name}, slurm_repair=mode)[name]
+    found = {file["path"]: file for file in report_server.files(host)}
+    assert json.loads(found["/etc/gpucluster-slurm/report.json"]["content"])["cases"] == shown
+    template = (ROLES / "slurm_report/templates/service.j2").read_text()
+    values = {"cases": shown, "program": "p", "group": "g", "state": "s", "pages": "d"}
+    unit = jinja2.Template(template, trim_blocks=True, undefined=jinja2.StrictUndefined).render(values)
+    (line,) = (line for line in unit.splitlines() if line.startswith("CapabilityBoundingSet="))
+    assert line == f"CapabilityBoundingSet={'CAP_SETUID CAP_SETGID' if shown else ''}"
+
+
 @pytest.mark.once
 def test_the_program_runs(tmp_path: Path) -> None:
     """With the files that the timer has, its templates as well."""
