@@ -60,6 +60,7 @@ CAUSES = {
     HEALTH: "health-check",
     ROLLING: "rolling",
     ACCEPT: "accept",
+    REPAIR: "repair",
     MIG: "mig",
     DRIVER: "driver",
     REBOOTED: "rebooted",

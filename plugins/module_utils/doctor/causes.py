@@ -721,6 +721,12 @@ OWNED = (
         f"Repair what the reason names, resume the node, and {MEASURE}.",
     ),
     Cause(
+        "repair",
+        "Repair has drained the node, to treat it.",
+        _owned(drains.OWNERS[drains.REPAIR]),
+        "Run slurm-repair show NODE on a controller: it tells what comes next, and whether a person is needed.",
+    ),
+    Cause(
         "mig",
         "site.yml has drained the node to change its MIG instances.",
         _owned(drains.OWNERS[drains.MIG]),

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[5]
         ("gpucluster.slurm rolling: to be changed", "root", "rolling"),
         ("gpucluster.slurm accept: stream 59 GB/s", "root", "accept"),
         ("gpucluster.slurm remove_nodes: leaves the cluster", "root", "remove_nodes"),
+        ("gpucluster.slurm repair: xid-79", "slurm", "repair"),
         ("gpucluster.slurm: other MIG instances", "root", "MIG"),
         ("gpucluster.slurm: NVIDIA driver", "root", "the NVIDIA driver"),
         ("Kill task failed", "root", "Slurm"),

@@ -405,6 +405,7 @@ CASES: dict[str, tuple[SlurmNode, HostEvidence, str, str]] = {
     "the health check": (drained("health check gpu: missing", "root"), host(), "health-check", "gpu: missing"),
     "rolling": (drained("gpucluster.slurm rolling: failed: x", "root"), host(), "rolling", "failed: x"),
     "accept": (drained("gpucluster.slurm accept: stream 59 GB/s", "root"), host(), "accept", "stream 59 GB/s"),
+    "repair": (drained("gpucluster.slurm repair: xid-79", "root"), host(), "repair", "xid-79"),
     "MIG": (drained("gpucluster.slurm: other MIG instances", "root"), host(), "mig", "MIG"),
     "the driver": (drained("gpucluster.slurm: NVIDIA driver", "root"), host(), "driver", "NVIDIA driver"),
     "down with the reason of an earlier drain": (

@@ -246,6 +246,9 @@ def test_equal_nodes_are_folded_with_the_earliest_time() -> None:
         (sick("n1", "Not responding"), replace(HOST, munge=DaemonState("inactive")), "start munge"),
         (sick("n1", "Not responding"), replace(HOST, munge=DaemonState("failed", True, "exit-code")), ""),
         (sick("n1", "health check munge: x", "root"), replace(HOST, munge=DaemonState("inactive")), ""),
+        (sick("n1", "gpucluster.slurm repair: xid-79", "root"), HOST, ""),
+        (sick("n1", "gpucluster.slurm repair: xid-79 : Kill task failed", "root"), HOST, ""),
+        (sick("n1", "gpucluster.slurm repair: xid-79"), replace(HOST, munge=DaemonState("inactive")), ""),
     ],
 )
 def test_a_repair_needs_the_permission_of_the_owner(node: SlurmNode, host: HostEvidence, repair: str) -> None:
