@@ -7,9 +7,9 @@ So that this takes minutes, Prometheus gets a copy of the rules in which each `f
 shorter (AGES), and a copy of its configuration with shorter intervals. Expressions are the same otherwise. A run of
 site.yml puts both back.
 
-Four faults have stand-ins, which their names say: nodes that do not exist, since the lab has one; an exporter with
-another clock, since all containers have that of the machine; a squeue that hangs, while slurmctld answers others; and
-series of a GPU, since the lab has none.
+Four faults have stand-ins, which their names say: nodes that do not exist, since the lab has one, and their cases; an
+exporter with another clock, since all containers have that of the machine; a squeue that hangs, while slurmctld answers
+others; and series of a GPU, since the lab has none.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ DEVICE = f"none {FULL}"
 MOUNT = f"mkdir -p {FULL}; mountpoint -q {FULL} || mount -t tmpfs -o size=200m none {FULL}"
 
 STAND_INS = "\n".join(
-    f'slurm_node_drain_since_seconds{{cause="health-check",node="stand-in-{number}"}} 1' for number in (1, 2, 3)
+    [
+        *(f'slurm_node_drain_since_seconds{{cause="health-check",node="stand-in-{number}"}} 1' for number in (1, 2, 3)),
+        *(f'slurm_repair_cases{{state="{state}"}} 1' for state in ("saved", "person")),
+    ]
 )
 
 
@@ -240,13 +243,15 @@ ROUNDS: dict[str, tuple[Fault, ...]] = {
             {SERVER: "systemctl start prometheus-alertmanager"},
         ),
     ),
-    "stand-ins for nodes and a clock": (
+    "stand-ins for nodes, cases and a clock": (
         Fault(
             "SlurmHealthCheckFailing",
             {"cause": "health-check"},
             {SERVER: f"echo '{STAND_INS}' >{TEXTFILES}/stand-in.prom"},
             {SERVER: f"rm {TEXTFILES}/stand-in.prom"},
         ),
+        Fault("SlurmCaseNeedsPerson", {"cause": "repair"}),
+        Fault("SlurmCaseOpen", {"cause": "repair"}),
         Fault(
             "GpuclusterClockOff",
             {"instance": NODE},
