@@ -15,7 +15,7 @@ from typing import Any
 
 import jinja2
 import pytest
-from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains, environment
 from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster.job_scripts import job_scripts
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health import kernel_findings
 from programs import StandIn, load
@@ -121,10 +121,32 @@ def test_a_failure_drains_the_node_with_the_name_of_the_script(tmp_path: Path, s
     assert run(tmp_path, stage, entries) == 1
     assert ran(tmp_path) == runs
     reason = f"reason={stage.capitalize()} error: b ended with 3: the disk isgone [2J (job 7)"
-    assert (tmp_path / "scontrol").read_text().splitlines() == ["update", "nodename=gpu010", "state=drain", reason]
+    asked = (tmp_path / "scontrol").read_text().splitlines()
+    assert asked == ["--oneliner", "show", "node", "gpu010", "update", "nodename=gpu010", "state=drain", reason]
     log = (tmp_path / "log").read_text()
     assert "job 7: a: done\n" in log
     assert "job 7: b: first\n" in log
+
+
+@pytest.mark.parametrize(
+    ("node", "keeps"),
+    [
+        (f"State=MIXED+DRAIN Reason={drains.REPAIR}xid-79 [root@1]", True),
+        (f"State=IDLE*+COMPLETING+DRAIN+NOT_RESPONDING Reason={drains.REPAIR}xid-79 [root@1]", True),
+        (f"State=MIXED Reason={drains.REPAIR}xid-79 [root@1]", False),
+        ("State=MIXED+DRAIN Reason=health check xid-79: x [root@1]", False),
+        ("State=MIXED", False),
+    ],
+)
+def test_a_node_in_treatment_keeps_the_reason_of_repair(
+    tmp_path: Path, stand_in: StandIn, node: str, keeps: bool
+) -> None:
+    """Otherwise repair would not know it as its own any more. Slurm keeps the reason as well."""
+    answer = f"test $1 = update && echo $* >>{tmp_path}/updates || echo 'NodeName=gpu010 {node}'"
+    stand_in("scontrol", answer)
+    assert run(tmp_path, "epilog", [script(tmp_path, "a", "exit 3")]) == 1
+    assert (tmp_path / "updates").exists() != keeps
+    assert "job 7: a ended with 3" in (tmp_path / "log").read_text()
 
 
 def test_a_failure_that_is_only_logged(tmp_path: Path) -> None:
