@@ -369,8 +369,8 @@ def test_open_cases_are_for_administrators(data: Data) -> None:
     assert "Nodes that fail 2 open cases, 1 for a person" in found
     assert (
         "13 gpu05 2026-11-27 13:05 +01:00 (1 h 30 min ago) person gpu-rows-failed GPU 0: row remapping has failed "
-        f"gpu-rows-failed: replace {texts.NOTHING} 12 gpu03 2026-11-27 12:05 +01:00 (2 h 30 min ago) saved xid-79 GPU 3 has fallen "
-        "off the bus drain (reboot) ada"
+        f"gpu-rows-failed: replace {texts.NOTHING} 12 gpu03 2026-11-27 12:05 +01:00 (2 h 30 min ago) saved xid-79 "
+        "GPU 3 has fallen off the bus drain (reboot) ada"
     ) in found
     assert "row remapping" not in everybody(data)
     none = Read(admin({**data, "cases": []})).text
