@@ -253,11 +253,12 @@ def test_without_an_answer_the_page_says_why() -> None:
 
 
 def test_cases_are_missing_where_there_is_the_key_repair() -> None:
-    for mode, part in (("observe", ["cases"]), ("", [])):
-        host = run(slurm_repair=mode)["n1"]
-        assert json.loads(report_content.settings(host))["cases"] == bool(mode)
+    keys: dict[str, dict[str, str]] = {"cases": {"mode": "observe"}, "": {}}
+    for part, key in keys.items():
+        host = run(slurm_repair=key)["n1"]
+        assert json.loads(report_content.settings(host))["cases"] == bool(key)
         missing = json.loads(report_content.collected(host, TIME))["missing"]
-        assert [row["part"] for row in missing if row["part"] == "cases"] == part
+        assert [row["part"] for row in missing if row["part"] == "cases"] == [part] * bool(part)
 
 
 def test_the_host_of_the_key_gets_what_was_found_once_it_has_the_program() -> None:

@@ -180,11 +180,12 @@ def test_the_timer_has_the_program_and_the_words_of_doctor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "shown"), [("head", "observe", True), ("login", "observe", False), ("head", "", False)]
+    ("name", "key", "shown"),
+    [("head", {"mode": "observe"}, True), ("login", {"mode": "observe"}, False), ("head", {}, False)],
 )
-def test_a_controller_with_the_key_repair_shows_its_cases(name: str, mode: str, shown: bool) -> None:
+def test_a_controller_with_the_key_repair_shows_its_cases(name: str, key: dict[str, str], shown: bool) -> None:
     """slurm-repair needs two capabilities to go on as their owner."""
-    host = hosts({**PLAIN, "host": name}, slurm_repair=mode)[name]
+    host = hosts({**PLAIN, "host": name}, slurm_repair=key)[name]
     found = {file["path"]: file for file in report_server.files(host)}
     assert json.loads(found["/etc/gpucluster-slurm/report.json"]["content"])["cases"] == shown
     template = (ROLES / "slurm_report/templates/service.j2").read_text()
