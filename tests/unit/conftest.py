@@ -59,9 +59,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def environment_of_the_tests() -> Iterator[None]:
-    """A module takes all variables of its host from its process, which is here that of the tests."""
-    before = dict(os.environ)
+    """A module takes variables and the umask from its process, which is here that of the tests, and programs set it."""
+    before, umask = dict(os.environ), os.umask(0o022)
+    os.umask(umask)
     yield
+    os.umask(umask)
     os.environ.clear()
     os.environ.update(before)
 
