@@ -10,6 +10,7 @@ may be up to a minute old, and acts by `act`, which may fail or be cut off befor
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 HEALTH, REPAIR, PERSON = "the health check", "repair", "a person"
@@ -122,6 +123,8 @@ class Cluster:
         """Treatments that were carried out: case, its treatments so far, and which."""
         self.forbidden = ""
         """Why nothing may begin now, as the model knows it."""
+        self.keeps: Callable[[str], bool] = lambda _name: False
+        """Whether the program says that it returns a node."""
 
     # -- what happens by itself ----------------------------------------------------------------------------------------
 
@@ -146,12 +149,12 @@ class Cluster:
             self._check(node)
 
     def _check(self, node: ModelNode) -> None:
-        """The health check drains for what it sees, and undoes its own drain alone."""
+        """The health check drains for what it sees, and undoes its own drain, unless the program has the node."""
         node.checked = self.now
         node.reported = node.trouble.finding if node.trouble and node.trouble.is_seen else ""
         if node.reported and not node.drained_by:
             node.drained_by = HEALTH
-        elif not node.reported and node.drained_by == HEALTH:
+        elif not node.reported and node.drained_by == HEALTH and not self.keeps(node.name):
             node.drained_by = ""
             node.troubled = self.now if node.trouble else 0.0
 
@@ -170,6 +173,12 @@ class Cluster:
         if FAULTS[trouble.finding][1]:
             node.jobs = {job: (self.now + 3000.0, movable) for job, (_end, movable) in node.jobs.items()}
 
+    def pass_by(self, node: ModelNode) -> None:
+        """A fault ends by itself."""
+        if not node.helpless:
+            node.trouble = None
+            node.excused = node.excused or bool(node.drained_by)
+
     # -- what people do ------------------------------------------------------------------------------------------------
 
     def drain_by_person(self, node: ModelNode) -> None:
@@ -182,6 +191,12 @@ class Cluster:
             return
         node.trouble, node.drained_by, node.reported, node.troubled, node.was_urgent = None, "", "", 0.0, False
         node.checked, node.excused = self.now, True
+
+    def let_go_on(self, node: ModelNode, case: int) -> None:
+        """A person lets a case go on: what was done counts no more."""
+        node.treated, node.helpless, node.cut_off, node.excused = [], [], 0, True
+        self.acts = [act for act in self.acts if act[0] != case]
+        node.measured = {which: found for which, found in node.measured.items() if which[0] != case}
 
     # -- what the program sees and does --------------------------------------------------------------------------------
 
@@ -257,6 +272,9 @@ class Cluster:
             return  # the hand looks again
         if not node.troubled:
             raise ViolatedError("a healthy node was treated")
+        was_seen = node.checked > node.troubled and not self.stale
+        if was_seen and not (node.trouble or node.reported or node.treated or node.cut_off):
+            raise ViolatedError(f"{what} although the fault was over")
         if node.reported and FAULTS[node.reported][0] in ("person", "replace") and not self.stale:
             raise ViolatedError(f"{what} for {node.reported}")
         node.treated.append(self.now)
@@ -290,7 +308,7 @@ class Cluster:
             for (number, tried, _nth), (end, fine) in node.measured.items()
             if fine and end <= self.now and (number, tried) == (case, treatment)
         ]
-        if len(good) < min(2, treatment):
+        if len(good) < max(1, min(2, treatment)):
             raise ViolatedError(f"returned after {len(good)} good measurements of treatment {treatment}")
         node.drained_by, node.troubled = "", self.now if node.trouble else 0.0
         node.was_urgent = bool(node.trouble and FAULTS[node.trouble.finding][1])

@@ -21,7 +21,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.health.gpu_findin
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.kernel_messages import KernelMessage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
-from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.report_transport import ClosedFindings, Sent
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.report_transport import (
+    ClosedFindings,
+    ReportReply,
+    Sent,
+)
 from programs import ROLES, load
 
 pytestmark = pytest.mark.once
@@ -468,15 +472,15 @@ def test_the_controllers_are_told_what_has_changed(
     errors: list[str] = []
     monkeypatch.setattr(health, "seal", lambda text, reader: f"{reader} {text}")
 
-    closed: list[ClosedFindings | None] = [None]
+    reply = [ReportReply()]
 
     def send(sealed: str, hosts: list[str], port: int) -> Sent:
         sent.append((sealed, hosts, port))
-        return Sent(errors, closed[0])
+        return Sent(errors, reply[0])
 
     monkeypatch.setattr(health, "send", send)
     settings = json.loads((node / "settings.json").read_text())
-    repair = {"controllers": ["head", "head2"], "port": 6830, "reader": "slurm"}
+    repair = {"controllers": ["head", "head2"], "port": 6830, "reader": "slurm", "treats": False}
     (node / "settings.json").write_text(json.dumps({**settings, "repair": repair}))
     (node / "smi").write_text(REPORT.replace("<gpu_recovery_action>None<", "<gpu_recovery_action>N/A<"))
     for _run in range(2):
@@ -502,11 +506,28 @@ def test_the_controllers_are_told_what_has_changed(
     (node / "node").write_text(NODE.format("IDLE+DRAIN", "Reason=health check xid-79: x [root@now]"))
     # What was closed before it was seen is another one.
     for when, why in ((time.time() - 1000, ""), (time.time(), "by slurm-repair")):
-        closed[0] = ClosedFindings(when, ["xid-79"])
+        reply[0] = ReportReply(closed=ClosedFindings(when, ["xid-79"]))
         run(health, monkeypatch, node, "exit 0")
         assert [one.closed for one in seen_findings.load().seen] == [why]
-    closed[0] = None
+    reply[0] = ReportReply()
     assert run(health, monkeypatch, node, "exit 0")[1:] == [f"update NodeName=gpu01 {' '.join(RESUME)}"]
+
+
+def test_a_node_that_repair_has_is_not_resumed(health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path) -> None:
+    """munge and the connection are stand-ins."""
+    answers = [Sent(["head:6830: Connection refused"]), Sent([], ReportReply(keeps=True)), Sent([])]
+    monkeypatch.setattr(health, "seal", lambda text, _reader: text)
+    monkeypatch.setattr(health, "send", lambda _sealed, _hosts, _port: answers.pop(0))
+    settings = json.loads((node / "settings.json").read_text())
+    repair = {"controllers": ["head"], "port": 6830, "reader": "slurm", "treats": True}
+    (node / "settings.json").write_text(json.dumps({**settings, "repair": repair}))
+    (node / "node").write_text(NODE.format("IDLE+DRAIN", "Reason=health check disk: full [root@now]"))
+    assert run(health, monkeypatch, node, "exit 0") == []
+    assert run(health, monkeypatch, node, "exit 0") == []
+    assert run(health, monkeypatch, node, "exit 0")[1:] == [f"update NodeName=gpu01 {' '.join(RESUME)}"]
+    # It is well, and nobody is asked any more.
+    assert run(health, monkeypatch, node, "exit 0") == []
+    assert answers == []
 
 
 def test_the_text_for_a_vendor(

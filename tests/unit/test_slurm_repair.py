@@ -32,6 +32,11 @@ pytestmark = pytest.mark.once
 SCHEMA = Path(__file__).parents[2] / "roles/slurm_repair/files/case.schema.json"
 LOST = "health check xid-79: GPU has fallen off the bus [root@1796000000]"
 NODES = {"n1": "IDLE", "n2": "IDLE", "n3": "IDLE"}
+MEASURED_IN = (
+    "create reservation ReservationName=repair-n2 Nodes=n2 Users=root StartTime=now Duration=UNLIMITED "
+    "Flags=MAINT,IGNORE_JOBS",
+    "update NodeName=n2 State=RESUME",
+)
 PING = "Slurmctld(primary) at head is UP\nSlurmctld(backup) at head2 is UP\n"
 
 
@@ -41,6 +46,8 @@ class Controller:
     def __init__(self, directory: Path, stand_in: StandIn, program: ModuleType) -> None:
         self.directory, self.program = directory, program
         self.files = CaseFiles(str(directory / "repair"))
+        self.boots: dict[str, int] = {}
+        self.passed = 0.0
         stand_in(
             "scontrol",
             f'case "$*" in *ping*) cat {directory}/ping ;; *reservation*) ;; *) cat {directory}/nodes ;; esac',
@@ -78,9 +85,14 @@ class Controller:
         lines = []
         for name, words in {**NODES, **states}.items():
             state, _blank, reason = words.partition(" ")
-            line = f"NodeName={name} NodeAddr=127.0.0.1 NodeHostName={name} State={state} Partitions=gpu BootTime=17958"
+            line = f"NodeName={name} NodeAddr=127.0.0.1 NodeHostName={name} State={state} Partitions=gpu"
+            line += f" BootTime={self.boots.get(name, 17958)}"
             lines.append(f"{line} Reason={reason}" if reason else line)
         (self.directory / "nodes").write_text("\n".join(lines) + "\n")
+
+    def later(self, seconds: float) -> None:
+        """Let time pass."""
+        self.passed += seconds
 
     def evidence(self, number: int) -> SavedEvidence:
         """The evidence of a case, which is there."""
@@ -122,7 +134,10 @@ def controller_of_a_cluster(tmp_path: Path, stand_in: StandIn, monkeypatch: pyte
     monkeypatch.setattr(locks, "LOCKS", str(tmp_path / "locks"))
     monkeypatch.setitem(environment.ENVIRONMENT, "PATH", f"{tmp_path}/stand-ins:/usr/bin:/bin")
     monkeypatch.setenv("REMOTE_ADDR", "127.0.0.1")
-    return Controller(tmp_path, stand_in, program)
+    found = Controller(tmp_path, stand_in, program)
+    clock = program.time.time
+    monkeypatch.setattr(program.time, "time", lambda: clock() + found.passed)
+    return found
 
 
 def test_a_case_from_its_beginning_to_its_end(controller: Controller, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,6 +212,60 @@ def test_reports_of_others_are_refused(
     monkeypatch.setenv("REMOTE_ADDR", address)
     assert controller.report(node, {"xid-79": "lost"}, **changes).startswith(said)
     assert not [*(controller.directory / "repair").rglob("*.json")]
+
+
+def test_a_node_is_treated_to_the_end(controller: Controller, stand_in: StandIn) -> None:
+    """Mode reboot. What slurmctld was asked for is in a file; its answers are those of a node that can be mended."""
+    done, now = controller.directory / "done", controller.program.time.time()
+    controller.set(mode="reboot", job_user="root")
+    answers = (
+        f"*ping*) cat {controller.directory}/ping ;; *show*reservation*) ;; *show*) cat {controller.directory}/nodes"
+    )
+    stand_in("scontrol", f'case "$*" in {answers} ;; *) echo "$*" >>{done} ;; esac')
+    jobs = controller.directory / "jobs"
+    stand_in("squeue", f'case "$*" in *--jobs=77*) echo 77 RUNNING ;; *--nodelist*) cat {jobs} ;; esac')
+    stand_in("sbatch", "cat >/dev/null; echo 77")
+    ours = "gpucluster.slurm repair: case 1: xid-79"
+
+    def rounds(expected: str, *asked: str, count: int = 3) -> None:
+        """Rounds, a minute apart: where the case is then, and what slurmctld was asked for."""
+        done.write_text("")
+        for _round in range(count):
+            controller.later(60)
+            assert controller.program.main(["round"]) == 0
+        assert controller.files.read()[0].state == expected
+        assert [*dict.fromkeys(done.read_text().splitlines())] == [*asked]
+
+    def job(state: str, requeue: str) -> None:
+        words = "\x1f".join(("7", state, "n[1-2]", requeue, "1"))
+        jobs.write_text(f"{words}\x1e\n" if state else "")
+
+    job("RUNNING", "1")
+    controller.say(n2=f"MIXED+DRAIN {LOST}")
+    assert controller.report("n2", {"xid-79": "GPU has fallen off the bus"}).startswith("accepted")
+    rounds("saved", f"update NodeName=n2 State=DRAIN Reason={ours}")
+    assert controller.report("n2", {"xid-79": "GPU has fallen off the bus"}) == "accepted keeps\n"
+    controller.say(n2=f"MIXED+DRAIN {ours} [root@1796000000]")
+    rounds("drained", "requeue 7")
+    job("", "")
+    controller.say(n2=f"IDLE+DRAIN {ours} [root@1796000000]")
+    rounds("drained", f"reboot ASAP nextstate=DOWN reason={ours} n2")
+    booted = f"DOWN+DRAIN {ours} : reboot complete [root@1796000000]"
+    controller.boots["n2"] = int(now + 900)
+    controller.say(n2=booted)
+    controller.later(1000)
+    rounds("booted")
+    assert controller.report("n2", {}) == "accepted keeps\n"
+    rounds("booted", *MEASURED_IN)
+    controller.say(n2="IDLE+MAINTENANCE")
+    (measuring,) = controller.files.measurings()
+    controller.send(f"n2 measured {measuring.key} 77\nnot measured: stream: hpcc: not found\n", 0)
+    rounds("booted", f"update NodeName=n2 State=DRAIN Reason={ours} : reboot complete", count=1)
+    controller.say(n2=f"IDLE+DRAIN {ours} : reboot complete [root@1796000000]")
+    rounds("measured", "update NodeName=n2 State=RESUME Reason=Not responding (resumed)")
+    controller.say()
+    rounds("returned")
+    assert controller.report("n2", {}) == "accepted\n"
 
 
 def test_results_of_measurements_are_kept(controller: Controller) -> None:

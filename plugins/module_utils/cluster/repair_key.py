@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 from .mail_key import sender
 from .schema import Checker, Kind, choice, count, kind_of, mapping, text
 
-MODES = ("observe",)
+MODES = ("observe", "reboot")
 
 _HOURS = re.compile(r"([0-9]{1,2})-([0-9]{1,2})")
 

@@ -63,7 +63,7 @@ from ..language.errors import CollectionError
 from ..language.formatting import visible
 from ..repair.case_evidence import collect, vendor_text
 from ..repair.case_texts import moment
-from ..repair.report_transport import ClosedFindings, Sent, seal, send
+from ..repair.report_transport import ReportReply, Sent, seal, send
 
 SILENT = "Not responding"
 """Beginning of Slurm's reasons for nodes that do not answer. Slurm replaces only these reasons."""
@@ -410,34 +410,45 @@ def examine() -> int:
     wrong = reasons(results, seen)
     for name, what in wrong.items():
         print(f"{name}: {what}")
-    known = before.get("well", False)
-    try:
-        if wrong or not known:
-            tell(wrong, settings)
-        known = not wrong
-    except CommandError as error:
-        # slurmctld does not answer: the next run asks again.
-        print(error)
-        known = False
-    state = {"well": known, "hung": hung, "reported": before.get("reported", "")}
+    state = {"well": before.get("well", False), "hung": hung, "reported": before.get("reported", "")}
+    if wrong:
+        state["well"] = told(wrong, settings)
     replacing.replace(STATE, json.dumps(state).encode(), 0o600)
     keep_on_disk(record, former, unkept)
     # The controllers come last: slurmd may end this program while they do not answer.
     xml = mine[GPU_ERRORS].output if GPU_ERRORS in mine else ""
-    reported, closed = report(settings, wrong, record, xml, state["reported"])
-    if reported != state["reported"]:
-        replacing.replace(STATE, json.dumps({**state, "reported": reported}).encode(), 0o600)
-    if closed:
-        close(closed.names, "slurm-repair", closed.when)
+    state["reported"], reply = report(settings, wrong, record, xml, state["reported"], state["well"])
+    if not (wrong or state["well"] or reply.keeps):
+        state["well"] = told(wrong, settings)
+    replacing.replace(STATE, json.dumps(state).encode(), 0o600)
+    if reply.closed:
+        close(reply.closed.names, "slurm-repair", reply.closed.when)
     return 1 if wrong else 0
 
 
-def report(
-    settings: Mapping[str, Any], wrong: Mapping[str, str], record: FindingRecord, xml: str, before: str
-) -> tuple[str, ClosedFindings | None]:
-    """Tell the controllers what is wrong, if repair asks for it (key `repair`), and ask what a person has closed there.
+def told(wrong: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
+    """Drain the node for what is wrong, or resume it. Returns whether slurmctld has it as a node that is well."""
+    try:
+        tell(wrong, settings)
+    except CommandError as error:
+        # slurmctld does not answer: the next run asks again.
+        print(error)
+        return False
+    return not wrong
 
-    They get what has changed, with the evidence, also after a boot. While something is wrong, they are asked again.
+
+def report(
+    settings: Mapping[str, Any],
+    wrong: Mapping[str, str],
+    record: FindingRecord,
+    xml: str,
+    before: str,
+    is_in_service: bool,
+) -> tuple[str, ReportReply]:
+    """Tell the controllers what is wrong, if repair asks for it (key `repair`), and hear whether it has the node.
+
+    They get what has changed, with the evidence, also after a boot. Until the node is in service, they are asked again.
+    If repair treats nodes and no controller answers, repair has it.
 
     Args:
         settings: those of this program.
@@ -445,15 +456,16 @@ def report(
         record: the findings.
         xml: the output of `nvidia-smi -q -x`; empty without an answer.
         before: what they have got last.
+        is_in_service: whether slurmctld has the node as one that is well.
 
-    Returns: what they have got last, and what a person has closed.
+    Returns: what they have got last, and their reply.
     """
     repair = settings.get("repair")
     if not repair:
-        return "", None
+        return "", ReportReply()
     news = json.dumps([record.boot, [*wrong.items()]])
-    if news == before and not wrong:
-        return news, None
+    if news == before and is_in_service:
+        return news, ReportReply()
     try:
         node, now = os.environ.get("SLURMD_NODENAME") or own_node(), time.time()
         is_new = bool(wrong) and news != before
@@ -464,7 +476,9 @@ def report(
         sent = Sent([str(error)])
     for line in sent.errors:
         print(f"no report to the controllers: {line}")
-    return before if sent.errors else news, sent.closed
+    if sent.errors:
+        return before, ReportReply(keeps=repair["treats"])
+    return news, sent.reply
 
 
 def keep_on_disk(record: FindingRecord, former: FindingRecord, unkept: str) -> None:

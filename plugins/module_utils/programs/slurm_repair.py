@@ -16,7 +16,8 @@ usage: slurm-repair list [--all] [--json]  the open cases, or all
        slurm-repair round                  open cases and bring them one step further, as its timer does
        slurm-repair receive                take the report of a node, as its socket does
 
-In mode observe, the only one, nothing is done to nodes or in Slurm.
+In mode observe nothing is done to nodes or in Slurm, apart from what is asked for here. In mode reboot, nodes are
+drained, booted, measured and returned.
 """
 
 from __future__ import annotations
@@ -44,16 +45,17 @@ from ..host.locks import locked
 from ..language.errors import CollectionError
 from ..maintenance.mails import Mail, message_of
 from ..repair import report_transport
-from ..repair.brakes import DAY, Fleet, Rules, brake, treatments_left
+from ..repair.brakes import DAY, OBSERVE, Fleet, Rules, brake, treatments_left
 from ..repair.case_evidence import SavedEvidence
 from ..repair.case_files import CaseFiles
 from ..repair.case_mails import mail_about, news, untold
-from ..repair.case_states import BUSY, PASSED, Around, NodeView, proposal
+from ..repair.case_states import BUSY, PASSED, RUNS, Around, NodeView, proposal
 from ..repair.case_texts import case_document, case_table, case_text, measuring_lines
-from ..repair.cases import CLOSED, SAVE, SAVED, NodeCase, count_cases, moved, open_cases
+from ..repair.cases import CLOSED, PERSON, SAVE, SAVED, NodeCase, count_cases, moved, open_cases, tried_again
 from ..repair.measured_node import Measurer, NodeMeasuring, Sender, SentResult
+from ..repair.node_hands import JobsOfNode, NodeHands, jobs_on_nodes, measuring_key
 from ..repair.node_views import NodeReport, fleet_of, node_view, parse_report
-from ..repair.report_transport import ClosedFindings
+from ..repair.report_transport import ClosedFindings, ReportReply
 from ..repair.rounds import one_round
 from .job_mail import MSMTPRC, sender_in
 
@@ -87,6 +89,8 @@ class SeenCluster:
     files: CaseFiles
     measured: Mapping[str, NodeMeasuring]
     """The last measurement, by node."""
+    jobs: Mapping[str, JobsOfNode]
+    """By node; those of nodes with open cases, in modes that do something about them."""
     settings: Mapping[str, Any]
     rules: Rules
     now: float
@@ -100,6 +104,10 @@ class SeenCluster:
         """What is seen of the node of a case. One that is measured is in service for that alone."""
         view = self.node(case.node)._replace(is_saved=self.files.has_evidence(case.number))
         measuring = self.measured.get(case.node)
+        if measuring and measuring.key == measuring_key(case):
+            view = view._replace(measured=measuring.verdict or RUNS)
+        if case.node in self.jobs:
+            view = view._replace(jobs=self.jobs[case.node].all, movable=self.jobs[case.node].movable)
         if not measuring or not measuring.reason or measuring.verdict or not view.reserved:
             return view
         reason = measuring.reason
@@ -119,9 +127,14 @@ class SeenCluster:
             self.files.write_evidence(case.number, saved)
 
     def carry_out(self, case: NodeCase) -> None:
-        """Do the step of a case: in mode observe there is one."""
+        """Do the step of a case: in mode observe there is one. What fails begins again in a later round."""
         if case.step == SAVE:
             self.save(case)
+            return
+        try:
+            NodeHands(as_root, self.files.write_measuring).carry_out(case, self.now)
+        except CollectionError as error:
+            print(f"case {case.number}, {case.step} {case.node}: {error}", file=sys.stderr)
 
 
 def look_around() -> SeenCluster:
@@ -134,15 +147,17 @@ def look_around() -> SeenCluster:
     if answer.status:
         raise CommandError(answer.message)
     records = scontrol.records(answer.output)
-    now = time.time()
+    now, rules = time.time(), rules_of(settings, files)
+    failing = {case.node for case in open_cases(files.read())}.intersection(record["NodeName"] for record in records)
     return SeenCluster(
         records={record["NodeName"]: record for record in records},
         reports={report.node: report for report in files.reports()},
         fleet=fleet_of(records, time.localtime(now).tm_hour),
         files=files,
         measured={measuring.node: measuring for measuring in files.measurings()},
+        jobs=jobs_on_nodes(failing) if rules.mode != OBSERVE else {},
         settings=settings,
-        rules=rules_of(settings, files),
+        rules=rules,
         now=now,
     )
 
@@ -267,8 +282,8 @@ def receive() -> int:
     become_owner()
     with socket.socket(fileno=os.dup(0)) as connection:
         try:
-            closed = take(report_transport.receive(connection), os.environ.get("REMOTE_ADDR", ""))
-            said, status = report_transport.accepted(closed), 0
+            reply = take(report_transport.receive(connection), os.environ.get("REMOTE_ADDR", ""))
+            said, status = report_transport.accepted(reply), 0
         except (CollectionError, OSError) as error:
             said, status = str(error), 1
             print(said, file=sys.stderr)
@@ -276,10 +291,10 @@ def receive() -> int:
     return status
 
 
-def take(credential: str, address: str) -> ClosedFindings | None:
+def take(credential: str, address: str) -> ReportReply:
     """Keep a report or a result of a node, which must be sealed by its root, or by the user of measurements.
 
-    Returns what a person has closed with the node's case. Raises CollectionError or OSError.
+    Raises CollectionError or OSError.
     """
     sealed = report_transport.unseal(credential)
     settings = read_settings(SETTINGS)
@@ -301,18 +316,19 @@ def take(credential: str, address: str) -> ClosedFindings | None:
     files.make()
     if kind:
         files.write_result(SentResult(first, kind[1], int(kind[2]), text))
-        return None
+        return ReportReply()
     # By this host's clock, which tells when cases begin: one that ends has a later report.
     report = parse_report(text, first)._replace(checked=time.time())
     if report.wrong and not report.evidence and (before := files.report(first)):
         report = report._replace(evidence=before.evidence)  # it has not changed
     files.write_report(report)
-    return closed_with_case(files, report)
-
-
-def closed_with_case(files: CaseFiles, report: NodeReport) -> ClosedFindings | None:
-    """The findings that a person has closed with the last case of the node: those that it had then."""
     last = next((case for case in reversed(files.read()) if case.node == report.node), None)
+    keeps = settings["mode"] != OBSERVE and last is not None and last.is_open and last.state != PERSON
+    return ReportReply(keeps, closed_with_case(files, report, last))
+
+
+def closed_with_case(files: CaseFiles, report: NodeReport, last: NodeCase | None) -> ClosedFindings | None:
+    """The findings that a person has closed with the last case of the node: those that it had then."""
     if not last or not last.closed_by:
         return None
     evidence = files.evidence(last.number)
@@ -404,7 +420,7 @@ def hold(words: Sequence[str]) -> int:
 
 def retry(words: Sequence[str]) -> int:
     """Go on with a case."""
-    return change(words, lambda case, _who, now: replace(moved(case, SAVED, now), held=""))
+    return change(words, lambda case, _who, now: tried_again(case, now))
 
 
 def close(words: Sequence[str]) -> int:

@@ -61,6 +61,8 @@ BOOTING = frozenset(("REBOOT_REQUESTED", "REBOOT_ISSUED"))
 PASSED, FAILED, RUNS = "passed", "failed", "runs"
 """How a measurement stands."""
 
+OVER = "the finding has ended by itself"
+
 STRONGER = {RESET: REBOOT, REBOOT: POWER_CYCLE, POWER_CYCLE: POWER_CYCLE}
 """What follows a treatment that did not help."""
 
@@ -169,6 +171,8 @@ def _before_treatment(case: NodeCase, view: NodeView, around: Around, now: float
         return begun(case, SAVE, now)
     if around.rules.mode == OBSERVE:
         return waiting(case, "")
+    if view.owner == OURS:  # a person lets it go on
+        return waiting(case, around.brake) if around.brake else moved(case, DRAINED, now)
     if not next_treatment(case, around.rules):
         return moved(case, PERSON, now, f"{case.finding}: {case.action}")
     if not around.left:
@@ -201,6 +205,8 @@ def _in_treatment(case: NodeCase, view: NodeView, around: Around, now: float) ->
         return moved(case, CLOSED, now, "somebody has returned the node before it was proven")
     if view.owner != OURS:
         return moved(case, PERSON, now, f"{view.owner or 'somebody'} has taken the node out of service meanwhile")
+    if around.rules.mode == OBSERVE:
+        return moved(case, PERSON, now, "the mode is observe now: repair leaves the node drained")
     case = with_faults(case, view.faults)
     if case.state == DRAINED:
         return _treat(case, view, around, now)
@@ -214,15 +220,7 @@ def _in_treatment(case: NodeCase, view: NodeView, around: Around, now: float) ->
 def _treat(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCase:
     """End its jobs, or wait for them; then treat it."""
     if case.step == TREAT:
-        if view.states & BOOTING or _is_renewed(case, view):
-            return moved(case, TREATED, now)
-        if now - case.begun < SHOWN_AFTER:
-            return case
-        if case.treatments[-1].what != REBOOT:
-            return moved(case, TREATED, now)
-        # slurmctld would show a boot that it was asked for.
-        why = f"held by {case.held}" if case.held else around.brake
-        return replace(case, why=why) if why else begun(case, TREAT, now)
+        return _treatment_begun(case, view, around, now)
     if view.movable and case.urgent:
         waits = case.step == REQUEUE and now - case.begun < SHOWN_AFTER
         return case if waits else _unless_held(case, REQUEUE, now)
@@ -230,6 +228,8 @@ def _treat(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCa
         return moved(case, PERSON, now, f"{len(view.jobs)} jobs have not ended in time")
     if not view.is_quiet:
         return waiting(case, f"waits for {len(view.jobs)} jobs")
+    if _is_over(case, view):
+        return moved(case, BOOTED, now, OVER)
     what = next_treatment(case, around.rules)
     if not what:
         return moved(case, PERSON, now, f"{case.action}: {', '.join(view.names)}")
@@ -239,6 +239,28 @@ def _treat(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCa
         return waiting(case, around.brake)
     treated = replace(case, treatments=(*case.treatments, Treatment(now, what)), boot=view.booted, passed=0)
     return _unless_held(case, TREAT, now, treated)
+
+
+def _treatment_begun(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCase:
+    """Wait until a treatment is seen, or begin again with a boot that slurmctld does not show."""
+    if view.states & BOOTING or _is_renewed(case, view):
+        return moved(case, TREATED, now)
+    if now - case.begun < SHOWN_AFTER:
+        return case
+    if case.treatments[-1].what != REBOOT:
+        return moved(case, TREATED, now)
+    # slurmctld would show a boot that it was asked for.
+    if _is_over(undone := replace(case, treatments=case.treatments[:-1]), view) and view.checked > case.begun:
+        return moved(undone, BOOTED, now, OVER)
+    why = f"held by {case.held}" if case.held else around.brake
+    return replace(case, why=why) if why else begun(case, TREAT, now)
+
+
+def _is_over(case: NodeCase, view: NodeView) -> bool:
+    """Whether the finding has ended by itself, or a person has mended it, and no measurement has found more."""
+    before = [state for state, _when in case.reached]
+    is_measured = BOOTED in before and before[::-1].index(BOOTED) < before[::-1].index(SAVED)
+    return not (case.treatments or view.faults or is_measured) and view.checked > case.opened
 
 
 def _unless_held(case: NodeCase, step: str, now: float, with_step: NodeCase | None = None) -> NodeCase:

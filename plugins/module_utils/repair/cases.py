@@ -121,6 +121,11 @@ def moved(case: NodeCase, state: str, now: float, why: str = "") -> NodeCase:
     )
 
 
+def tried_again(case: NodeCase, now: float) -> NodeCase:
+    """The case that a person lets go on, as if the node had not been treated."""
+    return replace(moved(case, SAVED, now), held="", treatments=(), passed=0)
+
+
 def waiting(case: NodeCase, why: str) -> NodeCase:
     """The case with the reason why it waits, and without a step that was not done."""
     return replace(case, step="", begun=0.0, why=why)

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How a report comes from a node to the controllers: sealed by munge, over a connection of its own.
 
-The node connects, sends a line with the credential, and reads a line: ACCEPTED, with what a person has closed on the
-controllers, a time and names of findings; or why the report was refused.
+The node connects, sends a line with the credential, and reads a line: ACCEPTED, with KEEPS if repair has the node, and
+what a person has closed on the controllers, a time and names of findings; or why the report was refused.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..language.errors import CollectionError
 from ..language.formatting import visible
 
 ACCEPTED = "accepted"
+KEEPS = "keeps"
 MEASURED = "measured"
 """The second word of a result: the node, this, its key and the job are in the first line."""
 LARGEST = 1 << 21
@@ -68,17 +69,32 @@ class ClosedFindings(NamedTuple):
     names: Sequence[str]
 
 
+class ReportReply(NamedTuple):
+    """What the controllers say about a report that they have accepted."""
+
+    keeps: bool = False
+    """Whether repair returns the node to service, and not its health check."""
+    closed: ClosedFindings | None = None
+
+
 class Sent(NamedTuple):
     """What has come of a report."""
 
     errors: Sequence[str]
     """Why no controller has accepted it; empty if one has."""
-    closed: ClosedFindings | None = None
+    reply: ReportReply = ReportReply()
 
 
-def accepted(closed: ClosedFindings | None) -> str:
+def accepted(reply: ReportReply) -> str:
     """The line for a node whose report is accepted."""
-    return " ".join((ACCEPTED, *((f"{closed.when:.0f}", *closed.names) if closed else ())))
+    closed = (f"{reply.closed.when:.0f}", *reply.closed.names) if reply.closed else ()
+    return " ".join((ACCEPTED, *([KEEPS] if reply.keeps else ()), *closed))
+
+
+def _reply(words: Sequence[str]) -> ReportReply:
+    """What is behind ACCEPTED."""
+    keeps = [*words[:1]] == [KEEPS]
+    return ReportReply(keeps, _closed(words[1:] if keeps else words))
 
 
 def _closed(words: Sequence[str]) -> ClosedFindings | None:
@@ -99,7 +115,7 @@ def send(credential: str, controllers: Sequence[str], port: int) -> Sent:
             continue
         first, *words = said.split() or [""]
         if first == ACCEPTED:
-            return Sent([], _closed(words))
+            return Sent([], _reply(words))
         errors.append(f"{controller}:{port}: {visible(said)[:200] or 'no answer'}")
     return Sent(errors)
 

@@ -133,7 +133,7 @@ def reports(host: RunHost) -> dict[str, Any]:
     if not host["slurm_repair"]:
         return {}
     to = {"controllers": [*host["slurm_controllers"]], "port": REPAIR, "reader": slurm_user(host)}
-    return {"repair": to}
+    return {"repair": {**to, "treats": host["slurm_repair"]["mode"] != "observe"}}
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def test_controllers_know_what_measuring_depends_on() -> None:
 def test_nodes_know_where_reports_go() -> None:
     assert slurm_health.reports(hosts(slurm_repair={})["n1"]) == {}
     of = hosts(slurm_controllers=["head", "head2"])["n1"]
-    to = {"controllers": ["head", "head2"], "port": REPAIR, "reader": "slurm"}
+    to = {"controllers": ["head", "head2"], "port": REPAIR, "reader": "slurm", "treats": False}
     assert slurm_health.reports(of) == {"repair": to}
     assert json.loads(slurm_health.settings(of, {})["content"])["repair"] == to
 

@@ -107,6 +107,11 @@ class Sequence:
         self.choice = random.Random(self.seed)
         self.cluster = Cluster(self.choice, NODES)
         self.disk.cut_off = self.cut_off
+        self.cluster.keeps = self.keeps
+
+    def keeps(self, name: str) -> bool:
+        """Whether the program returns a node, and not the health check."""
+        return any(case.is_open and case.node == name and case.state != "person" for case in self.disk.read())
 
     def carry_out(self, case: Any) -> None:
         """The hands: they may be cut off before or after, or fail."""
@@ -154,11 +159,15 @@ class Sequence:
         """Something happens."""
         node = self.cluster.nodes[self.choice.choice([*self.cluster.nodes])]
         what = self.choice.choice(
-            ("fault", "fault", "drain", "return", "reserve", "free", "hold", "go on", "stop", "start")
+            ("fault", "fault", "pass", "drain", "return", "reserve", "free", "hold", "go on", "retry", "stop", "start")
         )
         self.happened.append(f"{what} {node.name}")
         if what == "fault":
             self.cluster.fail(node, random_trouble(self.choice))
+        elif what == "pass":
+            self.cluster.pass_by(node)
+        elif what == "retry":
+            self.retry(node)
         elif what == "drain" and self.choice.random() < 0.4:
             self.cluster.drain_by_person(node)
         elif what == "return" and self.choice.random() < 0.4:
@@ -181,6 +190,15 @@ class Sequence:
             if case.is_open and case.node == node.name:
                 node.held = case.number if who else 0
                 self.disk.write(replace(case, held=who))
+
+    def retry(self, node: ModelNode) -> None:
+        """A person lets the case of a node go on."""
+        self.disk.killed_at = ""
+        for case in self.disk.read():
+            if case.node == node.name and case.state == "person":
+                self.cluster.let_go_on(node, case.number)
+                node.held = 0
+                self.disk.write(PARTS.cases.tried_again(case, self.cluster.now))
 
     def run(self) -> None:
         """Chaos, then calm until nothing changes. Raises ViolatedError."""
@@ -299,6 +317,16 @@ MISTAKES = {
         "rounds",
         "        store.write(after)\n        cases[number] = after\n",
         "        cases[number] = after\n",
+    ),
+    "a fault that is over is treated": (
+        "case_states",
+        "    if _is_over(case, view):\n",
+        "    if case.held == '-':\n",
+    ),
+    "a node whose fault is over is not measured": (
+        "case_states",
+        "return moved(case, BOOTED, now, OVER)\n    what",
+        "return moved(case, MEASURED, now, OVER)\n    what",
     ),
     "a person's node is returned": ("case_states", "if view.owner != OURS:", "if view.owner == '-':"),
 }

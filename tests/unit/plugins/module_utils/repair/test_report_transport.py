@@ -21,6 +21,8 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.report_tra
     LARGEST,
     ClosedFindings,
     ReportError,
+    ReportReply,
+    Sent,
     accepted,
     is_from,
     receive,
@@ -99,14 +101,20 @@ def test_a_report_comes_through(controller: Callable[[Callable[[socket.socket], 
         return ACCEPTED
 
     port = controller(talk)
-    assert send(seal(text, ME), ["127.0.0.1"], port) == ([], None)
+    assert send(seal(text, ME), ["127.0.0.1"], port) == Sent([])
     assert (found[0].uid, found[0].text) == (os.geteuid(), text)
 
 
 def test_the_next_controller_is_asked(controller: Callable[[Callable[[socket.socket], str]], int]) -> None:
     closed = ClosedFindings(1796000000.0, ["xid-79", "xid-48"])
-    port = controller(lambda connection: accepted(closed) if receive(connection) else "")
-    assert send("MUNGE:x:", ["203.0.113.77.invalid", "127.0.0.1"], port) == ([], closed)
+    replies = [ReportReply(), ReportReply(keeps=True), ReportReply(closed=closed), ReportReply(True, closed)]
+    for reply in replies:
+        said = accepted(reply)
+
+        def talk(connection: socket.socket, said: str = said) -> str:
+            return said if receive(connection) else ""
+
+        assert send("MUNGE:x:", ["203.0.113.77.invalid", "127.0.0.1"], controller(talk)) == Sent([], reply)
 
 
 @pytest.mark.parametrize(
