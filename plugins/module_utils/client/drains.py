@@ -36,10 +36,13 @@ APPENDED = " : "
 REBOOTED = "Node unexpectedly rebooted"
 """Slurm's reason for a node that comes back with another boot time (`validate_node_specs` there)."""
 
+KILL_FAILED = "Kill task failed"
+"""Slurm's reason for a node on which a task does not end (`src/slurmd/slurmstepd/step_terminate_monitor.c`)."""
+
 OF_SLURM = (
     "Not responding",
     REBOOTED,
-    "Kill task failed",
+    KILL_FAILED,
     "Prolog error",
     "Prolog/Epilog failure",
     "Epilog error",
@@ -64,7 +67,7 @@ CAUSES = {
     MIG: "mig",
     DRIVER: "driver",
     REBOOTED: "rebooted",
-    "Kill task failed": "kill-task-failed-untracked",
+    KILL_FAILED: "kill-task-failed-untracked",
     "Prolog error": "prolog-error",
     "Prolog/Epilog failure": "prolog-error",
     "Epilog error": "epilog-error",
@@ -88,6 +91,9 @@ ASLEEP = frozenset(("FUTURE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "PO
 NO_TIMEOUT = frozenset(("REBOOT_ISSUED",))
 """States of a node that does not answer because it boots as it was asked to."""
 
+SLURM = "Slurm"
+"""The owner of what slurmctld drains by itself."""
+
 SLURM_USERS = ("slurm",)
 """Users of slurmctld. What it sets by itself has its user; with root, only the reason tells it from a person."""
 
@@ -102,7 +108,7 @@ def owner(reason: str, user: str = "") -> str:
     found = next((name for prefix, name in OWNERS.items() if reason.startswith(prefix)), "")
     if found:
         return found
-    return "Slurm" if user in SLURM_USERS or reason.startswith(OF_SLURM) else "a person"
+    return SLURM if user in SLURM_USERS or reason.startswith(OF_SLURM) else "a person"
 
 
 def cause(reason: str, user: str) -> str:

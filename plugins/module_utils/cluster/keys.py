@@ -748,12 +748,13 @@ KEYS = (
         """
         Cases of nodes that fail, with these keys.
 
-        C(mode), V(observe): a case has the evidence of a node that fails, and says what would mend it. Nothing is
-        done to nodes or in Slurm.
+        C(mode), V(observe) or V(reboot). With V(observe) a case has the evidence of a node that fails, and says what
+        would mend it; nothing is done to nodes or in Slurm. With V(reboot) nodes are also drained, booted, measured
+        and returned; jobs that cannot go on are requeued.
 
         C(mail), the address that gets a mail when a case opens, needs a person, or ends. It needs the key C(mail).
 
-        C(quiet_hours), hours of the day in which nothing would begin, such as V(22-6).
+        C(quiet_hours), hours of the day in which nothing begins, such as V(22-6).
 
         C(least_nodes), how many nodes stay in service, by partition.
         """,

@@ -47,6 +47,9 @@ class NodeFinding(NamedTuple):
         return drains(self.kind, self.severity)
 
 
+KILL_FAILED = "kill-task-failed"
+"""The finding that Slurm makes, and no check."""
+
 CATALOG = "NVIDIA, Xid catalog r590"
 
 HANGS = re.compile(r"no answer in|still hangs")
@@ -505,6 +508,14 @@ _OTHERS = (
         REBOOT,
         "A processor hangs in the kernel, or the kernel has found an error of its own.",
         "Linux, Documentation/admin-guide/lockup-watchdogs.rst",
+    ),
+    NodeFinding(
+        KILL_FAILED,
+        NODE,
+        AFTER,
+        REBOOT,
+        "A task has not ended when Slurm killed it, and Slurm has drained the node.",
+        "Slurm, src/slurmd/slurmstepd/step_terminate_monitor.c",
     ),
     NodeFinding("check-memory", NODE, AFTER, PERSON, "The node has less memory than the cluster file says.", "ours"),
     NodeFinding("check-disk", NODE, AFTER, PERSON, "A directory of jobs or daemons has too little space.", "ours"),

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..client.drains import HEALTH, OWNERS, REPAIR
-from ..health.finding_table import NONE, POWER_CYCLE, REBOOT, REPLACE, RESET
+from ..client.drains import HEALTH, OWNERS, REPAIR, SLURM
+from ..health.finding_table import KILL_FAILED, NONE, POWER_CYCLE, REBOOT, REPLACE, RESET
 from ..health.finding_table import PERSON as A_PERSON
 from .brakes import FULL, OBSERVE, Rules
 from .cases import (
@@ -45,8 +45,8 @@ from .cases import (
 OURS = OWNERS[REPAIR]
 """The owner of what this program drains."""
 CHECK = OWNERS[HEALTH]
-FREE = frozenset(("", CHECK))
-"""Owners from which a node may be taken: nobody, and the check that has found the fault."""
+FREE = frozenset(("", CHECK, SLURM))
+"""Owners from which a node may be taken: nobody, the check that has found the fault, and Slurm, which may be faster."""
 
 SHOWN_AFTER = 60.0
 """Seconds until what slurmctld was asked for is seen there."""
@@ -260,7 +260,8 @@ def _is_over(case: NodeCase, view: NodeView) -> bool:
     """Whether the finding has ended by itself, or a person has mended it, and no measurement has found more."""
     before = [state for state, _when in case.reached]
     is_measured = BOOTED in before and before[::-1].index(BOOTED) < before[::-1].index(SAVED)
-    return not (case.treatments or view.faults or is_measured) and view.checked > case.opened
+    is_seen_by_check = case.finding != KILL_FAILED
+    return is_seen_by_check and not (case.treatments or view.faults or is_measured) and view.checked > case.opened
 
 
 def _unless_held(case: NodeCase, step: str, now: float, with_step: NodeCase | None = None) -> NodeCase:

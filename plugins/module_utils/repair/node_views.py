@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ..client import drains, slurm_records
 from ..client.scontrol import Record, reason_of
-from ..health.finding_table import OTHERS, of_reason
+from ..health.finding_table import KILL_FAILED, OTHERS, named, of_reason
 from ..language.errors import CollectionError
 from .brakes import Fleet
 from .case_evidence import CaseEvidence, evidence_from
@@ -82,6 +82,11 @@ def faults_of_reason(reason: str) -> tuple[Fault, ...]:
     return tuple(Fault(of_reason(name, text), text) for name, text in found)
 
 
+def faults_of_slurm(reason: str) -> tuple[Fault, ...]:
+    """What a drain of Slurm says."""
+    return (Fault(named(KILL_FAILED), reason),) if reason.startswith(drains.KILL_FAILED) else ()
+
+
 def node_view(record: Record, report: NodeReport | None, jobs: Iterable[int] = ()) -> NodeView:
     """What is seen of a node, without what is of a single case.
 
@@ -93,6 +98,7 @@ def node_view(record: Record, report: NodeReport | None, jobs: Iterable[int] = (
     states = frozenset(slurm_records.states(record.get("State", "")))
     reason = reason_of(record)
     is_out = bool(states & OUT)
+    of_health = report.faults if report else faults_of_reason(reason.text) if is_out else ()
     return NodeView(
         states=states,
         owner=drains.owner(reason.text, reason.user) if is_out else "",
@@ -100,7 +106,7 @@ def node_view(record: Record, report: NodeReport | None, jobs: Iterable[int] = (
         booted=float(slurm_records.integer(record.get("BootTime", ""))),
         reserved=_reservation(record, states),
         checked=report.checked if report else 0.0,
-        faults=report.faults if report else faults_of_reason(reason.text) if is_out else (),
+        faults=(*of_health, *(faults_of_slurm(reason.text) if is_out else ())),
     )
 
 

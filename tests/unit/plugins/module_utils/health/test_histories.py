@@ -25,6 +25,7 @@ import yaml
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health import seen_findings
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import (
     JOB,
+    KILL_FAILED,
     NODE,
     OTHERS,
     draining_xids,
@@ -291,6 +292,7 @@ def test_each_finding_of_the_table_has_a_history_or_a_check() -> None:
         "gpu-repair-pending",
         "gpu-fabric-split",
         "gpu-process-left",
+        KILL_FAILED,
         "nvlink-errors",
         *(name for name in OTHERS if name.startswith("port-")),
     }
