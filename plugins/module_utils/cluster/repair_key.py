@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 from .mail_key import sender
 from .schema import Checker, Kind, choice, count, kind_of, mapping, text
 
-MODES = ("observe", "reboot")
+OBSERVE, REBOOT = "observe", "reboot"
 
 _HOURS = re.compile(r"([0-9]{1,2})-([0-9]{1,2})")
 
@@ -28,13 +28,18 @@ def quiet_hours(value: Any) -> str:
 class RepairKey(TypedDict, total=False):
     """The value of the key; empty without it."""
 
-    mode: Annotated[str, choice(MODES), "required"]
+    mode: Annotated[str, choice([OBSERVE, REBOOT]), "required"]
     mail: Annotated[str, sender]
     quiet_hours: Annotated[str, quiet_hours]
     least_nodes: Annotated[dict[str, int], mapping]
 
 
 REPAIR = kind_of(RepairKey)
+
+
+def treats(repair: RepairKey) -> bool:
+    """Whether nodes are treated."""
+    return repair.get("mode", OBSERVE) != OBSERVE
 
 
 def check(checker: Checker, found: Any, partitions: Iterable[str]) -> RepairKey:

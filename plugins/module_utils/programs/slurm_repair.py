@@ -131,10 +131,8 @@ class SeenCluster:
         if case.step == SAVE:
             self.save(case)
             return
-        try:
+        with tried_now(f"case {case.number}, {case.step} {case.node}"):
             NodeHands(as_root, self.files.write_measuring).carry_out(case, self.now)
-        except CollectionError as error:
-            print(f"case {case.number}, {case.step} {case.node}: {error}", file=sys.stderr)
 
 
 def look_around() -> SeenCluster:
@@ -208,6 +206,15 @@ def as_root() -> Iterator[None]:
 
 
 @contextmanager
+def tried_now(what: str) -> Iterator[None]:
+    """Print what fails, and go on: a later round tries again."""
+    try:
+        yield
+    except CollectionError as error:
+        print(f"{what}: {error}", file=sys.stderr)
+
+
+@contextmanager
 def alone() -> Iterator[None]:
     """Change cases as their owner, while no other process of this controller does. Raises OSError."""
     with ExitStack() as held:
@@ -235,7 +242,8 @@ def do_round() -> int:
         faults = {name: view.faults for name, view in views.items() if view.faults}
         one_round(cluster.files, faults, cluster.look, cluster.carry_out, cluster.rules, cluster.fleet, cluster.now)
         for measuring in cluster.measured.values():
-            advance(cluster.files, measuring)
+            with tried_now(f"measuring {measuring.node}"):
+                advance(cluster.files, measuring)
         cluster.files.forget(cluster.now - KEPT_DAYS * DAY)
         send_mail(cluster.files, cluster.settings)
     return 0

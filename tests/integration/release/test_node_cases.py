@@ -95,7 +95,7 @@ def test_a_node_that_fails_is_booted_and_measured_before_a_job_starts_there(lab:
 
 
 def number_of_the_last(lab: Lab) -> str:
-    return lab.command(lab.controller, "slurm-repair list --all").rstrip().split("\n")[-1].split()[0]
+    return str(lab.command(lab.controller, "slurm-repair list --all").rstrip().split("\n")[-1].split()[0])
 
 
 def rounds_until(lab: Lab, state: str, seconds: float = 300) -> list[str]:

@@ -14,7 +14,7 @@ from ..known.platform import has_package, plugins, units_package
 from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
 from ..known.whole_cluster import backup_hosts, is_controller, source
-from ..servers import exporters, rest
+from ..servers import exporters, node_measuring, rest
 from ..servers.all_servers import SERVERS
 from .slurm_client import wants_sackd
 
@@ -86,6 +86,7 @@ def wanted_packages(host: RunHost) -> list[str]:
         *firewall.packages(host),
         *exporters.packages(host),
         *rest.packages(host),
+        *node_measuring.own_packages(host),
     ]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...acceptance.tasks import PROGRAM as MEASURES
+from ...cluster.repair_key import treats
 from ...configuration.ports import REPAIR
 from ...nodes.health import health_environment
 from ..known import registered
@@ -133,7 +134,7 @@ def reports(host: RunHost) -> dict[str, Any]:
     if not host["slurm_repair"]:
         return {}
     to = {"controllers": [*host["slurm_controllers"]], "port": REPAIR, "reader": slurm_user(host)}
-    return {"repair": {**to, "treats": host["slurm_repair"]["mode"] != "observe"}}
+    return {"repair": {**to, "treats": treats(host["slurm_repair"])}}
 
 
 @dataclass(frozen=True)

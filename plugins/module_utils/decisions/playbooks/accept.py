@@ -40,9 +40,8 @@ from ...acceptance.tasks import NodePlace, Output, Task
 from ...client import drains
 from ...language.formatting import align_columns
 from ...language.hostlist import expand, fold
-from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
-from ..servers.node_measuring import all_places, baseline, baseline_path, published_machines, site
+from ..servers.node_measuring import all_places, baseline, baseline_path, packages_of, published_machines, site
 
 if TYPE_CHECKING:
     from ....plugin_utils.results.module_results import AcceptanceOutput
@@ -84,9 +83,7 @@ def budget(host: RunHost) -> dict[str, Any]:
 
 def packages(host: RunHost) -> list[dict[str, str]]:
     """Packages of the distribution for the tests of this level."""
-    wanted = tasks.possible_tests(level(host), site(host), 0)
-    programs = {name for test in wanted for name in TESTS[test].programs}
-    return [{"name": name} for name in DISTRIBUTION_PACKAGES["acceptance"] if name in programs]
+    return [{"name": name} for name in packages_of(host, level(host))]
 
 
 def files(_host: RunHost) -> list[HostFile]:

@@ -11,14 +11,17 @@ except ImportError:  # on a host, which does not decide
     yaml = None  # type: ignore[assignment]
 
 from ...acceptance.baseline import BaselineEntry, baseline_file, read_baseline
+from ...acceptance.catalog import TESTS
 from ...acceptance.published import PublishedMachine
-from ...acceptance.quick_level import MeasuringPlan
-from ...acceptance.tasks import NodePlace, Site
+from ...acceptance.quick_level import LEVEL, MeasuringPlan
+from ...acceptance.tasks import NodePlace, Site, possible_tests
 from ...cluster.machine_types import gres_count, is_there
 from ...cluster.partitions import resolver
+from ...cluster.repair_key import treats
 from ...jobs.validation import find_restrictions
 from ...language.hostlist import expand
 from ..known.host_paths import JOB_DIR, KEPT_DIR
+from ..known.platform_tables import DISTRIBUTION_PACKAGES
 from ..known.run_host import RunHost
 from ..known.whole_cluster import tmp_fs
 
@@ -27,6 +30,19 @@ def plan(host: RunHost) -> MeasuringPlan:
     """What the controllers need to measure a node by themselves."""
     places = {place.name: place for place in all_places(host)}
     return MeasuringPlan(places, site(host), baseline(host), published_machines(host))
+
+
+def own_packages(host: RunHost) -> list[str]:
+    """Packages of a node that repair measures by itself."""
+    is_node = host.name in host.members("slurm_compute")
+    return packages_of(host, LEVEL) if is_node and treats(host["slurm_repair"]) else []
+
+
+def packages_of(host: RunHost, level: str) -> list[str]:
+    """Packages of the distribution for the tests of a level."""
+    wanted = possible_tests(level, site(host), 0)
+    programs = {name for test in wanted for name in TESTS[test].programs}
+    return [name for name in DISTRIBUTION_PACKAGES["acceptance"] if name in programs]
 
 
 def site(host: RunHost) -> Site:

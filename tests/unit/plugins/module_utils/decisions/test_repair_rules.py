@@ -61,6 +61,12 @@ def test_controllers_know_what_measuring_depends_on() -> None:
     assert PROGRAM not in [file["path"] for file in slurm_health.files(hosts(slurm_repair={})["n1"])]
 
 
+def test_nodes_that_are_measured_have_the_programs() -> None:
+    for mode, packages in (("observe", []), ("reboot", ["fio", "hpcc"])):
+        of = hosts(slurm_repair={"mode": mode})
+        assert [node_measuring.own_packages(of[name]) for name in ("head", "n1")] == [[], packages]
+
+
 def test_nodes_know_where_reports_go() -> None:
     assert slurm_health.reports(hosts(slurm_repair={})["n1"]) == {}
     of = hosts(slurm_controllers=["head", "head2"])["n1"]
