@@ -246,7 +246,8 @@ def test_a_node_is_treated_to_the_end(controller: Controller, stand_in: StandIn)
     rounds("saved", f"update NodeName=n2 State=DRAIN Reason={ours}")
     assert controller.report("n2", {"xid-79": "GPU has fallen off the bus"}) == "accepted keeps\n"
     controller.say(n2=f"MIXED+DRAIN {ours} [root@1796000000]")
-    rounds("drained", "requeue 7")
+    comment = "AdminComment=requeued by slurm-repair: n2 has xid-79"
+    rounds("drained", f"update JobId=7 {comment}", "requeue 7")
     job("", "")
     controller.say(n2=f"IDLE+DRAIN {ours} [root@1796000000]")
     rounds("drained", f"reboot ASAP nextstate=DOWN reason={ours} n2")

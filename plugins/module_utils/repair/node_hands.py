@@ -86,6 +86,8 @@ class NodeHands:
         """Do a step on a node that repair has."""
         if case.step == REQUEUE:
             for number in sorted(jobs.movable):
+                why = f"AdminComment=requeued by slurm-repair: {case.node} has {case.finding}"
+                self._do("scontrol", "update", f"JobId={number}", why)
                 self._do("scontrol", "requeue", str(number))
         elif case.step == TREAT and view.is_quiet and not view.states & BOOTING:
             # The node stays out of service after its boot.
