@@ -367,6 +367,10 @@ def test_what_a_person_closes_is_closed_on_the_node(controller: Controller) -> N
     assert [report.evidence.node for report in controller.files.reports() if report.evidence] == ["n1"]
     main(["close", "n1"])
     assert controller.report("n2", {"xid-79": "lost"}) == "accepted\n"
+    main(["round"])
+    said = controller.report("n1", {"xid-79": "lost"}, evidence=None)
+    main(["round"])
+    assert [case.node for case in controller.files.read()] == ["n1"], "the node has not closed it yet"
     said = controller.report("n1", {"xid-79": "lost", "port-errors": "new"}, evidence=None)
     assert said == f"accepted {controller.files.read()[0].since:.0f} xid-79\n"
     assert controller.report("n1", {"port-errors": "new"}) == "accepted\n"

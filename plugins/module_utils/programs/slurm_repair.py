@@ -51,7 +51,7 @@ from ..repair.case_files import CaseFiles
 from ..repair.case_mails import mail_about, news, untold
 from ..repair.case_states import BUSY, PASSED, RUNS, Around, NodeView, proposal
 from ..repair.case_texts import case_document, case_table, case_text, measuring_lines
-from ..repair.cases import CLOSED, PERSON, SAVE, SAVED, NodeCase, count_cases, moved, open_cases, tried_again
+from ..repair.cases import CLOSED, PERSON, SAVE, SAVED, Fault, NodeCase, count_cases, moved, open_cases, tried_again
 from ..repair.measured_node import Measurer, NodeMeasuring, Sender, SentResult
 from ..repair.node_hands import JobsOfNode, NodeHands, jobs_on_nodes, measuring_key
 from ..repair.node_views import NodeReport, fleet_of, node_view, parse_report
@@ -99,6 +99,16 @@ class SeenCluster:
         """What is seen of a node."""
         record = self.records.get(name)
         return node_view(record, self.reports.get(name)) if record else NodeView(is_known=False)
+
+    def faults(self) -> dict[str, Sequence[Fault]]:
+        """What drains nodes, by node, without what was reported before the last case of the node has ended."""
+        ended = {case.node: case.since for case in self.files.read() if not case.is_open}
+        views = {name: self.node(name) for name in self.records}
+        return {
+            name: view.faults
+            for name, view in views.items()
+            if view.faults and not 0 < view.checked <= ended.get(name, 0)
+        }
 
     def look(self, case: NodeCase) -> NodeView:
         """What is seen of the node of a case. One that is measured is in service for that alone."""
@@ -238,9 +248,9 @@ def do_round() -> int:
         if not serves():
             return 0
         cluster = look_around()
-        views = {name: cluster.node(name) for name in cluster.records}
-        faults = {name: view.faults for name, view in views.items() if view.faults}
-        one_round(cluster.files, faults, cluster.look, cluster.carry_out, cluster.rules, cluster.fleet, cluster.now)
+        one_round(
+            cluster.files, cluster.faults(), cluster.look, cluster.carry_out, cluster.rules, cluster.fleet, cluster.now
+        )
         for measuring in cluster.measured.values():
             with tried_now(f"measuring {measuring.node}"):
                 advance(cluster.files, measuring)
@@ -329,10 +339,13 @@ def take(credential: str, address: str) -> ReportReply:
     report = parse_report(text, first)._replace(checked=time.time())
     if report.wrong and not report.evidence and (before := files.report(first)):
         report = report._replace(evidence=before.evidence)  # it has not changed
-    files.write_report(report)
     last = next((case for case in reversed(files.read()) if case.node == report.node), None)
+    closed = closed_with_case(files, report, last)
+    if closed:
+        report = report._replace(wrong={name: text for name, text in report.wrong.items() if name not in closed.names})
+    files.write_report(report)
     keeps = settings["mode"] != OBSERVE and last is not None and last.is_open and last.state != PERSON
-    return ReportReply(keeps, closed_with_case(files, report, last))
+    return ReportReply(keeps, closed)
 
 
 def closed_with_case(files: CaseFiles, report: NodeReport, last: NodeCase | None) -> ClosedFindings | None:
