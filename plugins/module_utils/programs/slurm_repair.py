@@ -248,14 +248,13 @@ def do_round() -> int:
         if not serves():
             return 0
         cluster = look_around()
-        one_round(
-            cluster.files, cluster.faults(), cluster.look, cluster.carry_out, cluster.rules, cluster.fleet, cluster.now
-        )
+        files, faults = cluster.files, cluster.faults()
+        one_round(files, faults, cluster.look, cluster.carry_out, cluster.rules, cluster.fleet, cluster.now)
         for measuring in cluster.measured.values():
             with tried_now(f"measuring {measuring.node}"):
-                advance(cluster.files, measuring)
-        cluster.files.forget(cluster.now - KEPT_DAYS * DAY)
-        send_mail(cluster.files, cluster.settings)
+                advance(files, measuring)
+        files.forget(cluster.now - KEPT_DAYS * DAY)
+        send_mail(files, cluster.settings)
     return 0
 
 
