@@ -4,8 +4,8 @@
 """Half an hour of faults in mode observe, with a takeover: the cases equal the list below, none missing, none more.
 
 slurmd runs the health check each minute in this scenario, and the timers of both controllers the rounds: the test
-starts neither. The minutes are the earliest ones: a fault is mended when its case has its evidence, and a node has its
-next fault when it is in service again.
+starts neither. A fault begins later than the list says while its node is not in service again, and is mended later
+while its case has no evidence yet.
 """
 
 from __future__ import annotations
@@ -349,16 +349,17 @@ class FaultInTime:
 
     def advance(self, minute: float, seen: Observation, is_free: bool) -> None:
         """Bring it further, if it is time. is_free: the faults before it are over."""
-        fault, late = self.fault, minute - self.since > PATIENCE
-        if self.stage == "waits" and is_free and minute >= fault.minutes[0]:
+        fault, waited = self.fault, minute - self.since
+        (begins, mended), late = fault.minutes, waited > PATIENCE
+        if self.stage == "waits" and is_free and minute >= begins:
             fault.happens(self.node)
             self._reach("broken", minute)
-        elif self.stage == "broken" and minute >= fault.minutes[1] and (seen.is_seen(fault) or late):
+        elif self.stage == "broken" and waited >= mended - begins and (seen.is_seen(fault) or late):
             seen.mended.add(fault.node)
             fault.mends(self.node)
             self._reach("mended", minute)
         # Its case ends in a later round than the one that was seen last.
-        elif self.stage == "mended" and (late or (seen.is_over(fault) and minute - self.since > 1)):
+        elif self.stage == "mended" and (late or (seen.is_over(fault) and waited > 1)):
             seen.mended.discard(fault.node)
             self._reach("over", minute)
 
