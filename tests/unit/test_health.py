@@ -148,6 +148,8 @@ RESUME = ["State=RESUME", "Reason=Not responding (cleared by the health check)"]
         pytest.param("IDLE+DRAIN", "new DIMMs", BROKEN, [], id="an-administrators-broken"),
         pytest.param("IDLE+DRAIN", f"{BROKEN} : Kill task failed", "", [], id="slurms-too"),
         pytest.param("IDLE+DRAIN", f"{BROKEN} : Kill task failed", BROKEN, [], id="slurms-too-broken"),
+        pytest.param("DOWN+DRAIN", f"{BROKEN} : Not responding", "", RESUME, id="died-and-well-again"),
+        pytest.param("DOWN+DRAIN", f"{BROKEN} : Not responding : x", "", [], id="died-and-taken"),
         pytest.param("DOWN*", "Not responding", BROKEN, DRAIN, id="silent"),
         pytest.param("DOWN", "burnt", BROKEN, [], id="set-down"),
         pytest.param("DOWN+DRAIN", BROKEN, "", RESUME, id="silent-and-well-again"),

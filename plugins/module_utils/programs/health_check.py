@@ -326,7 +326,9 @@ def action(node: str, reason: str) -> list[str]:
     found = next(iter(records(node)), {})
     flags = set(re.split(r"[^A-Z_]+", found.get("State", "")))
     given = reason_of(found).text
-    ours = given.startswith(HEALTH) and APPENDED not in given
+    first, *appended = given.split(APPENDED)
+    # A node that runs this answers again, whatever Slurm has appended when it did not.
+    ours = first.startswith(HEALTH) and all(part.startswith(SILENT) for part in appended)
     drained = "DRAIN" in flags
     if not reason:
         return ["State=RESUME", f"Reason={CLEARED}"] if drained and ours else []

@@ -98,7 +98,9 @@ def node_view(record: Record, report: NodeReport | None, jobs: Iterable[int] = (
     states = frozenset(slurm_records.states(record.get("State", "")))
     reason = reason_of(record)
     is_out = bool(states & OUT)
-    of_health = report.faults if report else faults_of_reason(reason.text) if is_out else ()
+    # A node that has died since it was drained has sent no report of that.
+    is_told = report is not None and slurm_records.integer(reason.since) <= report.checked
+    of_health = report.faults if report and (is_told or not is_out) else faults_of_reason(reason.text) if is_out else ()
     return NodeView(
         states=states,
         owner=drains.owner(reason.text, reason.user) if is_out else "",
@@ -114,7 +116,9 @@ def _reservation(record: Record, states: frozenset[str]) -> str:
     """The reservation that a node is in now; its name is known since Slurm 23.02."""
     if not states & {"MAINTENANCE", "RESERVED"}:
         return ""
-    return record.get("ReservationName") or "of others"
+    # Behind the reason of a drained node.
+    behind = re.search(r"\sReservationName=(\S+)", record.get("Reason", "").rpartition("]")[2])
+    return record.get("ReservationName") or (behind[1] if behind else "of others")
 
 
 def fleet_of(records: Sequence[Record], hour: int) -> Fleet:

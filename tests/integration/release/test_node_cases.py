@@ -74,13 +74,12 @@ def test_a_drained_node_is_measured_without_a_control_host(lab: Lab) -> None:
 @pytest.mark.usefixtures("mode_reboot")
 def test_a_node_that_fails_is_booted_and_measured_before_a_job_starts_there(lab: Lab) -> None:
     node, controller = lab.nodes[-1], lab.controller
-    name = node.partition(".")[0]
     write_stand_ins(lab, node)
     write_check(lab, node, "#!/bin/sh\n[ ! -e /run/broken ] || sleep 600\n")
     lab.command(node, "touch /run/broken")
     try:
         lab.host(node).run(HEALTH)
-        job = lab.command(controller, f"sbatch --parsable --nodelist={name} --output=/dev/null --wrap=true").strip()
+        job = lab.command(controller, f"sbatch --parsable --nodelist={node} --output=/dev/null --wrap=true").strip()
         with power(node) as booted:
             states = rounds_until(lab, "returned")
         assert booted == [node]

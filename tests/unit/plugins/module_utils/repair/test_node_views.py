@@ -140,3 +140,24 @@ def test_a_report() -> None:
 def test_a_report_that_is_none_is_refused(content: str) -> None:
     with pytest.raises(NodeReportError, match=r"^report of n1: "):
         parse_report(content, "n1")
+
+
+@pytest.mark.parametrize(("checked", "names"), [(1000.0, ["xid-79"]), (2000.0, [])])
+def test_a_node_that_has_died_since_its_drain_has_sent_no_report_of_it(checked: float, names: list[str]) -> None:
+    (record,) = records(line("DOWN*+DRAIN", "health check xid-79: GPU lost : Not responding [slurm@1500]"))
+    assert node_view(record, NodeReport("n1", checked, {})).names == names
+
+
+def test_a_task_that_does_not_end_is_a_fault() -> None:
+    (record,) = records(line("IDLE+DRAIN", "Kill task failed [root@1500]"))
+    assert node_view(record, NodeReport("n1", 2000.0, {})).names == ["kill-task-failed"]
+    (record,) = records(line("IDLE", "Kill task failed [root@1500]"))
+    assert node_view(record, None).names == []
+
+
+@pytest.mark.parametrize(
+    "more", ["", " ReservationName=week", "        second line ReservationName=no [x@1]    ReservationName=week"]
+)
+def test_the_reservation_of_a_drained_node_is_behind_its_reason(more: str) -> None:
+    (record,) = records(line("IDLE+DRAIN+MAINTENANCE", f"new DIMMs [anna@1]{more}"))
+    assert node_view(record, None).reserved == ("week" if more else "of others")
