@@ -32,6 +32,7 @@ def test_hosts_that_a_first_run_leaves_out_are_named(lab: Lab, workshop: Worksho
     assert "enroot-prolog" not in lab.command("front", "cat /etc/slurm/slurm.conf")
 
 
+@pytest.mark.rare  # half a minute
 def test_a_plugin_with_which_no_container_runs_is_not_left_to_jobs(lab: Lab, workshop: Workshop) -> None:
     run = Site(lab).run(tags="controller", **(workshop.everything() | broken(workshop)))
     assert "srun --help lacks --container-image" in str(run.failed)

@@ -72,6 +72,7 @@ def test_a_drained_node_is_measured_without_a_control_host(lab: Lab) -> None:
     lab.wait_until_idle(lab.controller, lab.controller)
 
 
+@pytest.mark.rare  # two minutes; a unit test has the same steps with answers of slurmctld
 @pytest.mark.usefixtures("mode_reboot")
 def test_a_node_that_fails_is_booted_and_measured_before_a_job_starts_there(lab: Lab) -> None:
     node, controller = lab.nodes[-1], lab.controller
