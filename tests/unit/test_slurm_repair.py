@@ -459,6 +459,20 @@ def test_administrators_get_a_mail_of_each_news(
     assert "Subject: lab: cases: n2 ended" in sent.read_text()
 
 
+def test_a_case_that_has_ended_opens_again_for_what_is_new(controller: Controller) -> None:
+    """A node that sends nothing: the time of its drain tells."""
+    main, now = controller.program.main, controller.program.time.time()
+    controller.say(n1=f"IDLE+DRAIN {LOST.replace('1796000000', f'{now - 60:.0f}')}")
+    main(["round"])
+    main(["close", "n1"])
+    controller.later(60)
+    main(["round"])
+    assert [case.state for case in controller.files.read()] == ["closed"]
+    controller.say(n1=f"IDLE+DRAIN {LOST.replace('1796000000', f'{now + 30:.0f}')}")
+    main(["round"])
+    assert [case.state for case in controller.files.read()] == ["closed", "found"]
+
+
 def test_counts_for_the_metrics(controller: Controller, capsys: pytest.CaptureFixture[str]) -> None:
     main = controller.program.main
     assert main(["count"]) == 0

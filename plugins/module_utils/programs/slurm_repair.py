@@ -101,14 +101,18 @@ class SeenCluster:
         return node_view(record, self.reports.get(name)) if record else NodeView(is_known=False)
 
     def faults(self) -> dict[str, Sequence[Fault]]:
-        """What drains nodes, by node, without what was reported before the last case of the node has ended."""
+        """What drains nodes, by node, without what was known before the last case of the node has ended."""
         ended = {case.node: case.since for case in self.files.read() if not case.is_open}
         views = {name: self.node(name) for name in self.records}
         return {
             name: view.faults
             for name, view in views.items()
-            if view.faults and not 0 < view.checked <= ended.get(name, 0)
+            if view.faults and (name not in ended or max(view.checked, self.drained(name)) > ended[name])
         }
+
+    def drained(self, name: str) -> float:
+        """When a node was drained; 0 if that is not known."""
+        return float(slurm_records.integer(scontrol.reason_of(self.records[name]).since))
 
     def look(self, case: NodeCase) -> NodeView:
         """What is seen of the node of a case. One that is measured is in service for that alone."""

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Random sequences of faults, crashes, takeovers, old answers and people, judged by a model with its own ledger.
 
-The actions are the model's. Twenty mistakes that are put into the program are each found.
+The actions are the model's. 25 mistakes that are put into the program are each found.
 """
 
 from __future__ import annotations
