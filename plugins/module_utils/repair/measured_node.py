@@ -158,10 +158,14 @@ class Measurer:
         record = _record(measuring)
         if record and measuring.reason and not _is_out(record):
             self._do("scontrol", "update", f"NodeName={measuring.node}", "State=DRAIN", f"Reason={measuring.reason}")
-        if _is_reserved(measuring):
-            # A job that ends holds it for a moment: the next round tries again.
-            self._do("scontrol", "delete", f"ReservationName={measuring.reservation}")
+        if _is_reserved(measuring) and not self._deleted(measuring):
+            return measuring
         return self._kept(replace(measuring, job=0, verdict=verdict, why=tuple(why)))
+
+    def _deleted(self, measuring: NodeMeasuring) -> bool:
+        """Remove the reservation. A job that ends holds it for a moment: a later step tries again."""
+        with self.as_root():
+            return not run(["scontrol", "delete", f"ReservationName={measuring.reservation}"]).status
 
     def _cancel(self, measuring: NodeMeasuring) -> None:
         """Cancel its job. It is no error if that has ended."""

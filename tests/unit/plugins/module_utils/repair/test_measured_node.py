@@ -50,6 +50,8 @@ class SlurmOfOneNode:
         self.of_users = 0
         """Jobs of users that have started on the node."""
         self.script = ""
+        self.refusals = 0
+        """How often the reservation cannot be removed."""
         self.kill_after = -1
         """Commands until the program is killed."""
 
@@ -95,6 +97,9 @@ class SlurmOfOneNode:
         if command[1] == "create":
             self.reserved = True
         elif command[1] == "delete":
+            self.refusals -= 1
+            if self.refusals >= 0:
+                return "Reservation in use", 1
             self.reserved = False
         elif "State=RESUME" in command:
             self.reason = ""
@@ -160,6 +165,12 @@ def test_a_drained_node_is_measured_and_drained_again(slurm: SlurmOfOneNode) -> 
     assert [name for name, _state in slurm.jobs.values()] == ["repair-12-1-0-1"]
     assert "slurm-accept node " in slurm.script
     assert "| /usr/local/lib/gpucluster-slurm/slurm-accept send --key=12-1-0 --controllers=head" in slurm.script
+
+
+def test_a_job_that_ends_holds_the_reservation_for_a_moment(slurm: SlurmOfOneNode) -> None:
+    kept, slurm.refusals = Kept(), 2
+    measure(slurm, kept)
+    assert (kept.record.verdict, slurm.reason, slurm.reserved, slurm.of_users) == ("passed", REASON, False, 0)
 
 
 def test_a_node_in_service_stays_there(slurm: SlurmOfOneNode) -> None:
