@@ -140,7 +140,7 @@ class Cluster:
             if not node.boots_until and self.now - node.checked >= PERIOD:
                 self._check(node)
             if not node.drained_by and not node.boots_until and not node.reserved and self.choice.random() < 0.5:
-                self._start_job(node)
+                self.start_job(node)
 
     def _boot(self, node: ModelNode) -> None:
         if node.boots_until and node.boots_until <= self.now:
@@ -158,7 +158,8 @@ class Cluster:
             node.drained_by = ""
             node.troubled = self.now if node.trouble else 0.0
 
-    def _start_job(self, node: ModelNode) -> None:
+    def start_job(self, node: ModelNode) -> None:
+        """Start a job on a node."""
         seconds = self.choice.choice((120.0, 900.0, 4000.0))
         node.jobs[self.next_job] = (self.now + seconds, self.choice.random() < 0.7)
         self.next_job += 1
@@ -207,6 +208,13 @@ class Cluster:
 
     stale = False
     """Whether answers are old."""
+    only_boots = False
+    """Whether the program can do nothing stronger than a boot."""
+
+    @property
+    def for_people(self) -> tuple[str, ...]:
+        """What the program cannot do."""
+        return ("person", "replace", *(["power cycle"] if self.only_boots else []))
 
     def _said(self, node: ModelNode) -> NodeAnswer:
         return NodeAnswer(
@@ -273,14 +281,20 @@ class Cluster:
         if not node.troubled:
             raise ViolatedError("a healthy node was treated")
         was_seen = node.checked > node.troubled and not self.stale
-        if was_seen and not (node.trouble or node.reported or node.treated or node.cut_off):
+        is_first = not (node.treated or node.cut_off or any(number == case for number, _tried, _nth in node.measured))
+        if was_seen and is_first and not (node.trouble or node.reported):
             raise ViolatedError(f"{what} although the fault was over")
-        if node.reported and FAULTS[node.reported][0] in ("person", "replace") and not self.stale:
+        if node.reported and FAULTS[node.reported][0] in self.for_people and not self.stale:
             raise ViolatedError(f"{what} for {node.reported}")
         node.treated.append(self.now)
         if sum(self.now - when < WEEK for when in node.treated) > 2:
             raise ViolatedError("more than two treatments in seven days")
-        if node.helpless and CURES.index(what) <= CURES.index(node.helpless[-1]) and node.helpless[-1] != CURES[2]:
+        if (
+            not self.only_boots
+            and node.helpless
+            and CURES.index(what) <= CURES.index(node.helpless[-1])
+            and node.helpless[-1] != CURES[2]
+        ):
             raise ViolatedError(f"{what} after {node.helpless[-1]}, which did not help")
         node.helpless.append(what)
         self.acts.append((case, treatment, what))

@@ -93,7 +93,7 @@ def view_of(answer: NodeAnswer, case: Any, cluster: Cluster) -> Any:
 
 
 @dataclass
-class Sequence:
+class RandomSequence:
     """A random history of a cluster with the program."""
 
     seed: int
@@ -238,7 +238,7 @@ class Sequence:
             if not node.trouble:
                 raise ViolatedError(f"{name} is well, and a person is asked: {case}")
             treated = sum(self.cluster.now - when < 7 * 86400 for when in node.treated) + node.cut_off
-            if FAULTS[node.trouble.finding][0] not in ("person", "replace") and treated < 2:
+            if FAULTS[node.trouble.finding][0] not in self.cluster.for_people and treated < 2:
                 raise ViolatedError(f"{name} was given up before its second treatment: {case}")
 
 
@@ -250,7 +250,7 @@ def test_the_model_knows_what_the_table_says() -> None:
 
 def run_sequences(seeds: range) -> None:
     for seed in seeds:
-        sequence = Sequence(seed)
+        sequence = RandomSequence(seed)
         try:
             sequence.run()
         except ViolatedError as error:
@@ -359,7 +359,7 @@ def mistaken(part: str, text: str, mistake: str) -> SimpleNamespace:
 
 def breaks_a_rule(seed: int) -> bool:
     try:
-        Sequence(seed).run()
+        RandomSequence(seed).run()
     except ViolatedError:
         return True
     return False

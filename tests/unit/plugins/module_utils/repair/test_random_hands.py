@@ -1,0 +1,184 @@
+# Copyright: gpucluster.slurm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The random sequences in mode reboot, with the code that asks slurmctld: what it asks for is right at that moment.
+
+slurmctld is the model, which answers as it stands: the round may have seen a node as it was a minute ago.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import Record
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair import brakes, cases, node_hands
+from repair_model import HEALTH, PERSON, REPAIR, Cluster, ModelNode, ViolatedError
+from test_random_sequences import RULES, KilledError, RandomSequence
+
+# No part of ansible-core takes part.
+pytestmark = pytest.mark.once
+
+REASONS = {
+    HEALTH: "health check xid-79: lost",
+    REPAIR: "gpucluster.slurm repair: case 1: xid-79",
+    PERSON: "new DIMMs",
+}
+
+
+@contextmanager
+def as_root() -> Iterator[None]:
+    yield
+
+
+@dataclass
+class SlurmOfModel:
+    """slurmctld for one step of a case. A command that would be wrong now is a violation."""
+
+    cluster: Cluster
+    case: cases.NodeCase
+    killed: bool = False
+    """Whether the program is killed after its first command."""
+
+    @property
+    def node(self) -> ModelNode:
+        return self.cluster.nodes[self.case.node]
+
+    def show(self, _what: str, name: str) -> list[Record]:
+        states = [*sorted(self.node.states, key=("IDLE", "ALLOCATED").__contains__, reverse=True)]
+        states += ["RESERVED"] if self.node.reserved else []
+        reason = REASONS.get(self.node.drained_by, "")
+        return [{"NodeName": name, "State": "+".join(states), **({"Reason": f"{reason} [root@1]"} if reason else {})}]
+
+    def output(self, command: Sequence[str]) -> str:
+        if command[0] == "squeue":
+            jobs = self.node.jobs.items()
+            return "".join(
+                f"{job}\x1fRUNNING\x1f{self.node.name}\x1f{int(movable)}\x1f1\x1e\n" for job, (_end, movable) in jobs
+            )
+        if not command[2].startswith("JobId="):  # the comment of a job
+            self.do([*command[1:]])
+            if self.killed:
+                raise KilledError
+        return ""
+
+    def do(self, words: Sequence[str]) -> None:
+        """Carry a command out, if it is right."""
+        wanted = "drain" if "State=DRAIN" in words else "return" if "State=RESUME" in words else words[0]
+        node = self.node
+        allowed = ("", HEALTH) if wanted == "drain" else (REPAIR,)
+        if node.drained_by not in allowed or (wanted == "drain" and node.reserved):
+            raise ViolatedError(f"{wanted} of a node of {node.drained_by or node.reserved}")
+        if wanted == "reboot" and (node.jobs or node.boots_until):
+            raise ViolatedError("a boot of a node with jobs, or that boots")
+        if wanted == "requeue":
+            job = int(words[1])
+            if job not in node.jobs or not node.jobs[job][1]:
+                raise ViolatedError("a requeue of a job that cannot be moved")
+            if not node.was_urgent:
+                raise ViolatedError("a requeue of a job that can go on")
+            del node.jobs[job]
+            return
+        step = {"reboot": "treat"}.get(wanted, wanted)
+        case = self.case
+        self.cluster.act(case.node, step, case.number, len(case.treatments), case.passed, "reboot")
+
+
+class SequenceWithHands(RandomSequence):
+    """A random history in which the program asks slurmctld by itself."""
+
+    def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch, program: ModuleType = node_hands) -> None:
+        rules = replace(RULES, mode=brakes.REBOOT, has_machines=False)
+        super().__init__(seed, rules=rules)
+        self.cluster.only_boots = True
+        self.monkeypatch, self.program = monkeypatch, program
+
+    def happen_meanwhile(self, node: ModelNode) -> None:
+        """What people do between the look at a node and the step."""
+        what = self.choice.choice(("drain", "reserve", "return", *[""] * 7))
+        self.happened.append(f"meanwhile {what} {node.name}")
+        if what == "drain":
+            self.cluster.drain_by_person(node)
+        elif what == "reserve":
+            node.reserved = "maintenance"
+        elif what == "return":
+            self.cluster.return_by_person(node)
+            self.cluster.start_job(node)
+
+    def carry_out(self, case: Any) -> None:
+        """The step is killed before its first command or after it, or fails."""
+        what = self.disk.killed_at
+        if not self.calm:
+            self.happen_meanwhile(self.cluster.nodes[case.node])
+        if what == "failing":
+            return
+        if what == "before acting":
+            raise KilledError
+        if case.step == "save":
+            self.cluster.act(case.node, "save", case.number, len(case.treatments), case.passed, "")
+            return
+        slurm = SlurmOfModel(self.cluster, case, killed=what == "after acting")
+        for name in ("show", "output"):
+            self.monkeypatch.setattr(self.program, name, getattr(slurm, name))
+
+        def write_measuring(_record: object) -> None:
+            self.cluster.act(case.node, "measure", case.number, len(case.treatments), case.passed, "")
+
+        self.program.NodeHands(as_root, write_measuring).carry_out(case, self.cluster.now)
+
+
+def run_sequences(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in seeds:
+        sequence = SequenceWithHands(seed, monkeypatch)
+        try:
+            sequence.run()
+        except ViolatedError as error:
+            raise AssertionError(f"seed {seed}: {error}; {sequence.happened}") from error
+
+
+def test_what_slurmctld_is_asked_for_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_sequences(range(100), monkeypatch)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("part", range(10))
+def test_what_slurmctld_is_asked_for_is_right_in_ten_thousand_sequences(
+    part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_sequences(range(1000 + 1000 * part, 2000 + 1000 * part), monkeypatch)
+
+
+MISTAKES = {
+    "a person's node is drained": ("if view.owner in FREE and", "if view.owner != OURS and"),
+    "a reserved node is drained": (" and not view.reserved:", ":"),
+    "a person's node is treated": ("elif view.owner == OURS:", "else:"),
+    "all jobs are requeued": ("sorted(jobs.movable)", "sorted(jobs.all)"),
+}
+"""A text of the program, and the mistake in its place."""
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(str(node_hands.__file__)).read_text(encoding="utf-8")
+    text, wrong = MISTAKES[mistake]
+    assert source.count(text) == 1, text
+    program = ModuleType(f"{node_hands.__name__}_mistaken")
+    program.__package__ = node_hands.__package__
+    monkeypatch.setitem(sys.modules, program.__name__, program)
+    exec(compile(source.replace(text, wrong), "node_hands, mistaken", "exec"), program.__dict__)
+    assert any(breaks_a_rule(seed, monkeypatch, program) for seed in range(1500))
+
+
+def breaks_a_rule(seed: int, monkeypatch: pytest.MonkeyPatch, program: ModuleType) -> bool:
+    try:
+        SequenceWithHands(seed, monkeypatch, program).run()
+    except ViolatedError:
+        return True
+    return False
