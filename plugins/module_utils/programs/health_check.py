@@ -479,7 +479,7 @@ def report(
     for line in sent.errors:
         print(f"no report to the controllers: {line}")
     if sent.errors:
-        return before, ReportReply(keeps=repair["treats"])
+        return before, ReportReply(keeps=repair.get("treats", False))
     return news, sent.reply
 
 
