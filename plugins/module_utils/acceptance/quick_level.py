@@ -75,9 +75,11 @@ def next_task(plan: MeasuringPlan, node: str, outputs: Sequence[Mapping[str, Any
 
     Args:
         plan: what measuring depends on.
-        node: its name, which the plan has.
+        node: its name. One that is in no partition has no task.
         outputs: what the jobs have printed, in their order, as `read_outputs` takes it.
     """
+    if node not in plan.places:
+        return None
     if not outputs:
         return next(iter(first_tasks([plan.places[node]], LEVEL, plan.site)), None)
     found, judged = _judged(plan, node, outputs)
@@ -99,7 +101,7 @@ def result(plan: MeasuringPlan, node: str, outputs: Sequence[Mapping[str, Any]])
 
 
 def _judged(plan: MeasuringPlan, node: str, outputs: Iterable[Mapping[str, Any]]) -> tuple[Output, Judgement]:
-    found = read_outputs(outputs, {node: plan.places[node].hardware})
+    found = read_outputs(outputs, {name: place.hardware for name, place in plan.places.items() if name == node})
     return found, judge(found.values, plan.baseline, Options(machines=plan.machines))
 
 

@@ -210,8 +210,8 @@ def job_of(task: Task, places: Mapping[str, NodePlace], site: Site) -> Job:
     }
 
 
-def script(task: Task, first: NodePlace, site: Site) -> str:
-    """The batch script of a task."""
+def command(task: Task, first: NodePlace, site: Site) -> str:
+    """The command that measures, for a shell."""
     words = [PROGRAM, task.what, f"--tests={','.join(task.tests)}", f"--nodes={','.join(task.nodes)}"]
     words += [f"--gpus={first.cards}", f"--hardware={first.hardware}"]
     options = {
@@ -222,9 +222,13 @@ def script(task: Task, first: NodePlace, site: Site) -> str:
         "runtime": site.runtime if first.gpus else "",
         "nccl-tests": site.nccl_tests if first.gpus else "",
     }
-    words += [f"--{name}={value}" for name, value in options.items() if value]
+    return shlex.join([*words, *(f"--{name}={value}" for name, value in options.items() if value)])
+
+
+def script(task: Task, first: NodePlace, site: Site) -> str:
+    """The batch script of a task."""
     profile = [f". {shlex.quote(site.profile)}"] if site.profile and len(task.nodes) > 1 else []
-    return "\n".join(["#!/bin/bash", *profile, f"exec {shlex.join(words)}", ""])
+    return "\n".join(["#!/bin/bash", *profile, f"exec {command(task, first, site)}", ""])
 
 
 # -- what jobs have printed ------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..acceptance.quick_level import MeasuringPlan, next_task, result
-from ..acceptance.tasks import PROGRAM, Task, job_of
+from ..acceptance.tasks import PROGRAM, Task, command, job_of
 from ..client import slurm_records
 from ..client.commands import CommandError, output, run
 from ..client.scontrol import Record, reason_of, show
@@ -192,7 +192,7 @@ class Measurer:
         job = job_of(task, self.plan.places, self.plan.site)
         words = [PROGRAM, "send", f"--key={measuring.key}", f"--controllers={','.join(self.sender.controllers)}"]
         words += [f"--port={self.sender.port}", f"--reader={self.sender.reader}"]
-        measured = job["script"].partition("\nexec ")[2].strip()
+        measured = command(task, self.plan.places[measuring.node], self.plan.site)
         return {
             **job,
             "name": measuring.job_name,

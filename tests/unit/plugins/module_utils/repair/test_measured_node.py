@@ -173,6 +173,13 @@ def test_a_job_that_ends_holds_the_reservation_for_a_moment(slurm: SlurmOfOneNod
     assert (kept.record.verdict, slurm.reason, slurm.reserved, slurm.of_users) == ("passed", REASON, False, 0)
 
 
+def test_a_node_in_no_partition_has_nothing_to_measure(slurm: SlurmOfOneNode) -> None:
+    kept = Kept()
+    nothing = Measurer(MeasuringPlan({}, Site(), [], {}), Sender(["head"], 6830, "slurm"), "root", kept.write, as_root)
+    assert nothing.advance(kept.record, None, 1e9).verdict == "passed"
+    assert (kept.record.why, slurm.reason, slurm.jobs) == (("nothing can be measured on the node",), REASON, {})
+
+
 def test_a_node_in_service_stays_there(slurm: SlurmOfOneNode) -> None:
     slurm.reason = ""
     kept = Kept("")
