@@ -37,6 +37,7 @@ MEASURED_IN = (
     "Flags=MAINT,IGNORE_JOBS",
     "update NodeName=n2 State=RESUME",
 )
+DELETED = "delete ReservationName=repair-n2"
 PING = "Slurmctld(primary) at head is UP\nSlurmctld(backup) at head2 is UP\n"
 
 
@@ -59,6 +60,7 @@ class Controller:
         stand_in("unmunge", f"cat >/dev/null; cat {directory}/unsealed")
         self.say(**NODES)
         (directory / "ping").write_text(PING)
+        (directory / "reservations").write_text("")
         (directory / "jobs").write_text("7\x1fanna\x1fRUNNING\x1fvision\x1e\n")
         self.settings: dict[str, Any] = {
             "cluster": "lab",
@@ -218,10 +220,13 @@ def test_a_node_is_treated_to_the_end(controller: Controller, stand_in: StandIn)
     """Mode reboot. What slurmctld was asked for is in a file; its answers are those of a node that can be mended."""
     done, now = controller.directory / "done", controller.program.time.time()
     controller.set(mode="reboot", job_user="root")
+    reservations = controller.directory / "reservations"
     answers = (
-        f"*ping*) cat {controller.directory}/ping ;; *show*reservation*) ;; *show*) cat {controller.directory}/nodes"
+        f"*ping*) cat {controller.directory}/ping ;; *show*reservation*) cat {reservations} ;;",
+        f'*show*) cat {controller.directory}/nodes ;; *) echo "$*" >>{done} ;;',
     )
-    stand_in("scontrol", f'case "$*" in {answers} ;; *) echo "$*" >>{done} ;; esac')
+    kept = f'case "$*" in create*) echo ReservationName=repair-n2 >{reservations} ;; delete*) : >{reservations} ;; esac'
+    stand_in("scontrol", f'{kept}; case "$*" in {" ".join(answers)} esac')
     jobs = controller.directory / "jobs"
     stand_in("squeue", f'case "$*" in *--jobs=77*) echo 77 RUNNING ;; *--nodelist*) cat {jobs} ;; esac')
     stand_in("sbatch", "cat >/dev/null; echo 77")
@@ -258,10 +263,12 @@ def test_a_node_is_treated_to_the_end(controller: Controller, stand_in: StandIn)
     rounds("booted")
     assert controller.report("n2", {}) == "accepted keeps\n"
     rounds("booted", *MEASURED_IN)
-    controller.say(n2="IDLE+MAINTENANCE")
+    # slurmctld shows the reservation at the node some seconds later.
+    controller.say(n2="IDLE")
+    rounds("booted")
     (measuring,) = controller.files.measurings()
     controller.send(f"n2 measured {measuring.key} 77\nnot measured: stream: hpcc: not found\n", 0)
-    rounds("booted", f"update NodeName=n2 State=DRAIN Reason={ours} : reboot complete", count=1)
+    rounds("booted", f"update NodeName=n2 State=DRAIN Reason={ours} : reboot complete", DELETED, count=1)
     controller.say(n2=f"IDLE+DRAIN {ours} : reboot complete [root@1796000000]")
     rounds("measured", "update NodeName=n2 State=RESUME Reason=Not responding (resumed)")
     controller.say()

@@ -29,7 +29,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,7 +52,7 @@ from ..repair.case_mails import mail_about, news, untold
 from ..repair.case_states import BUSY, PASSED, RUNS, Around, NodeView, proposal
 from ..repair.case_texts import case_document, case_table, case_text, measuring_lines
 from ..repair.cases import CLOSED, PERSON, SAVE, SAVED, Fault, NodeCase, count_cases, moved, open_cases, tried_again
-from ..repair.measured_node import Measurer, NodeMeasuring, Sender, SentResult
+from ..repair.measured_node import Measurer, NodeMeasuring, Sender, SentResult, reservations
 from ..repair.node_hands import JobsOfNode, NodeHands, jobs_on_nodes, measuring_key
 from ..repair.node_views import NodeReport, fleet_of, node_view, parse_report
 from ..repair.report_transport import ClosedFindings, ReportReply
@@ -89,6 +89,8 @@ class SeenCluster:
     files: CaseFiles
     measured: Mapping[str, NodeMeasuring]
     """The last measurement, by node."""
+    opened: Set[str]
+    """Nodes that are in service for their measurement alone."""
     jobs: Mapping[str, JobsOfNode]
     """By node; those of nodes with open cases, in modes that do something about them."""
     settings: Mapping[str, Any]
@@ -122,10 +124,11 @@ class SeenCluster:
             view = view._replace(measured=measuring.verdict or RUNS)
         if case.node in self.jobs:
             view = view._replace(jobs=self.jobs[case.node].all, movable=self.jobs[case.node].movable)
-        if not measuring or not measuring.reason or measuring.verdict or not view.reserved:
+        if case.node not in self.opened or not view.in_service:
             return view
-        reason = measuring.reason
-        return view._replace(states=view.states | {"DRAIN"}, owner=drains.owner(reason), reserved="")
+        # slurmctld shows the reservation some seconds later.
+        owner = drains.owner(measuring.reason) if measuring else ""
+        return view._replace(states=view.states | {"DRAIN"}, owner=owner, reserved="")
 
     def around(self, case: NodeCase, cases: Sequence[NodeCase]) -> Around:
         """What the case depends on apart from its node."""
@@ -161,12 +164,16 @@ def look_around() -> SeenCluster:
     records = scontrol.records(answer.output)
     now, rules = time.time(), rules_of(settings, files)
     failing = {case.node for case in open_cases(files.read())}.intersection(record["NodeName"] for record in records)
+    measured = {measuring.node: measuring for measuring in files.measurings()}
+    active = [measuring for measuring in measured.values() if measuring.reason and not measuring.verdict]
+    reserved = reservations() if active else set()
     return SeenCluster(
         records={record["NodeName"]: record for record in records},
         reports={report.node: report for report in files.reports()},
         fleet=fleet_of(records, time.localtime(now).tm_hour),
         files=files,
-        measured={measuring.node: measuring for measuring in files.measurings()},
+        measured=measured,
+        opened={measuring.node for measuring in active if measuring.reservation in reserved},
         jobs=jobs_on_nodes(failing) if rules.mode != OBSERVE else {},
         settings=settings,
         rules=rules,

@@ -123,6 +123,9 @@ class Measurer:
         record = _record(measuring)
         if taken := _taken(measuring, record):
             return self._end(measuring, FAILED, [taken])
+        if (measuring.job or measuring.outputs) and measuring.reservation not in reservations():
+            # A person has returned the node.
+            return self._kept(replace(measuring, verdict=FAILED, why=("its reservation was removed",)))
         self._open(measuring, record)
         return self._submit(measuring, task, now) if task else self._wait(measuring, now)
 
@@ -144,7 +147,7 @@ class Measurer:
 
     def _open(self, measuring: NodeMeasuring, record: Record) -> None:
         """Let jobs of the measurement, and no others, start on the node."""
-        if not _is_reserved(measuring):
+        if measuring.reservation not in reservations():
             flags = "Flags=MAINT,IGNORE_JOBS"
             named = [f"ReservationName={measuring.reservation}", f"Nodes={measuring.node}", f"Users={self.user}"]
             self._do("scontrol", "create", "reservation", *named, "StartTime=now", "Duration=UNLIMITED", flags)
@@ -158,7 +161,7 @@ class Measurer:
         record = _record(measuring)
         if record and measuring.reason and not _is_out(record):
             self._do("scontrol", "update", f"NodeName={measuring.node}", "State=DRAIN", f"Reason={measuring.reason}")
-        if _is_reserved(measuring) and not self._deleted(measuring):
+        if measuring.reservation in reservations() and not self._deleted(measuring):
             return measuring
         return self._kept(replace(measuring, job=0, verdict=verdict, why=tuple(why)))
 
@@ -234,6 +237,6 @@ def _taken(measuring: NodeMeasuring, record: Record) -> str:
     return f"the node was taken out of service: {reason}" if _is_out(record) and reason != measuring.reason else ""
 
 
-def _is_reserved(measuring: NodeMeasuring) -> bool:
-    """Whether the reservation is there."""
-    return any(each.get("ReservationName") == measuring.reservation for each in show("reservation"))
+def reservations() -> set[str]:
+    """The names of all reservations. Raises CommandError."""
+    return {each.get("ReservationName", "") for each in show("reservation")}

@@ -98,9 +98,10 @@ def node_view(record: Record, report: NodeReport | None, jobs: Iterable[int] = (
     states = frozenset(slurm_records.states(record.get("State", "")))
     reason = reason_of(record)
     is_out = bool(states & OUT)
-    # A node that has died since it was drained has sent no report of that.
-    is_told = report is not None and slurm_records.integer(reason.since) <= report.checked
-    of_health = report.faults if report and (is_told or not is_out) else faults_of_reason(reason.text) if is_out else ()
+    said = faults_of_reason(reason.text) if is_out else ()
+    # A node that has died since its health check has drained it has sent no report of that.
+    is_newer = bool(said) and report is not None and slurm_records.integer(reason.since) > report.checked
+    of_health = report.faults if report and not is_newer else said
     return NodeView(
         states=states,
         owner=drains.owner(reason.text, reason.user) if is_out else "",

@@ -213,6 +213,18 @@ def test_who_takes_the_node_meanwhile_keeps_it(slurm: SlurmOfOneNode) -> None:
     assert kept.record.why == ("the node was taken out of service: fans are replaced",)
 
 
+def test_a_node_that_a_person_returns_stays_in_service(slurm: SlurmOfOneNode) -> None:
+    """He removes the reservation."""
+    kept = Kept()
+
+    def remove() -> None:
+        slurm.reserved = False
+
+    measure(slurm, kept, remove)
+    assert (kept.record.verdict, kept.record.why) == ("failed", ("its reservation was removed",))
+    assert (slurm.reason, slurm.reserved) == ("", False)
+
+
 def test_a_job_that_sends_nothing_fails(slurm: SlurmOfOneNode) -> None:
     measurer = Measurer(PLAN, Sender(["head"], 6830, "slurm"), "root", (kept := Kept()).write, as_root)
     for minute in range(9):

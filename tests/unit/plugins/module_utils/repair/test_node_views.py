@@ -161,3 +161,9 @@ def test_a_task_that_does_not_end_is_a_fault() -> None:
 def test_the_reservation_of_a_drained_node_is_behind_its_reason(more: str) -> None:
     (record,) = records(line("IDLE+DRAIN+MAINTENANCE", f"new DIMMs [anna@1]{more}"))
     assert node_view(record, None).reserved == ("week" if more else "of others")
+
+
+def test_a_drain_of_repair_is_no_news_of_the_health_check() -> None:
+    """The node has reported before repair has drained it, and has its finding."""
+    (record,) = records(line("IDLE+DRAIN", "gpucluster.slurm repair: case 1: xid-79 [root@1500]"))
+    assert node_view(record, NodeReport("n1", 1000.0, {"xid-79": "lost"})).names == ["xid-79"]
