@@ -61,7 +61,7 @@ MINUTES = 30
 """How long the list takes at least."""
 TAKEOVER, RETURN = 13, 22
 """The minutes at which slurmctld of the first controller stops, and starts again."""
-PATIENCE = 20
+MOST_WAIT = 20
 """Minutes after which a case that does not come, or does not end, is given up."""
 MOST_MINUTES = 70
 
@@ -350,7 +350,7 @@ class FaultInTime:
     def advance(self, minute: float, seen: Observation, is_free: bool) -> None:
         """Bring it further, if it is time. is_free: the faults before it are over."""
         fault, waited = self.fault, minute - self.since
-        (begins, mended), late = fault.minutes, waited > PATIENCE
+        (begins, mended), late = fault.minutes, waited > MOST_WAIT
         if self.stage == "waits" and is_free and minute >= begins:
             fault.happens(self.node)
             self._reach("broken", minute)

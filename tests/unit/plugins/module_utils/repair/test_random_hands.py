@@ -100,7 +100,7 @@ class SequenceWithHands(RandomSequence):
         self.monkeypatch, self.program = monkeypatch, program
 
     def happen_meanwhile(self, node: ModelNode) -> None:
-        """What people do between the look at a node and the step."""
+        """What people do after the node was seen and before the step."""
         what = self.choice.choice(("drain", "reserve", "return", *[""] * 7))
         self.happened.append(f"meanwhile {what} {node.name}")
         if what == "drain":
