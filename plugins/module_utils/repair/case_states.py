@@ -198,6 +198,9 @@ def _given_up(case: NodeCase, around: Around, now: float, before: str = "") -> N
 
 
 def _in_treatment(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCase:
+    if case.step == MEASURE and view.owner in (CHECK, SLURM):
+        # A node that is measured is in service for that.
+        return moved(case, SAVED, now, f"while it was measured, {view.owner} has taken it out of service")
     # The check drains nodes in service alone: this one was there.
     if view.in_service or view.owner == CHECK:
         if case.step == RETURN:

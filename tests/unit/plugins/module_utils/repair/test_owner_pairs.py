@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.acceptance import progress
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import drains
@@ -18,7 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.doctor.evidence i
     DaemonState,
     HostEvidence,
 )
-from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import named
+from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import REBOOT, named
 from ansible_collections.gpucluster.slurm.plugins.module_utils.programs import health_check
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.brakes import FULL, Rules
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_states import Around, NodeView, next_case
@@ -35,6 +37,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.cases impo
     TREATED,
     Fault,
     NodeCase,
+    Treatment,
     moved,
     opened,
 )
@@ -223,3 +226,12 @@ def test_a_reservation_for_maintenance_leaves_it_and_repair_goes_on(state: str, 
     found = record("IDLE+DRAIN+MAINTENANCE", OURS, more=" ReservationName=week")
     case = after(case_of(state), found, wrong={})
     assert (case.state, case.step) == (state, step)
+
+
+@pytest.mark.parametrize("reason", [f"{drains.HEALTH}xid-79: GPU lost", "Epilog error"])
+def test_repair_takes_a_node_again_that_fails_while_it_is_measured(reason: str) -> None:
+    """It is in service for that. The treatments so far count."""
+    treated = replace(case_of(BOOTED), step=MEASURE, begun=NOW, treatments=(Treatment(NOW - 600, REBOOT),))
+    case = after(treated, record("IDLE+DRAIN", reason))
+    assert (case.state, case.treatments) == (SAVED, treated.treatments)
+    assert after(case, record("IDLE+DRAIN", reason)).step == DRAIN
