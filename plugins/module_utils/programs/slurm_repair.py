@@ -397,6 +397,7 @@ def listed(case: NodeCase, following: str) -> dict[str, Any]:
 
 def count() -> int:
     """Print the counts of cases."""
+    become_owner()
     print(json.dumps(count_cases(open_files().read())._asdict()))
     return 0
 
@@ -434,7 +435,7 @@ def find(cases: Sequence[NodeCase], words: Sequence[str]) -> NodeCase:
 def change(words: Sequence[str], changed: Callable[[NodeCase, str, float], NodeCase]) -> int:
     """Change a case for a person."""
     with alone():
-        files = CaseFiles(read_settings(SETTINGS)["directory"])
+        files = open_files()
         case = find(files.read(), words)
         if not case.is_open:
             raise RepairError(f"case {case.number} of node {case.node} has ended: {case.state}")
@@ -506,6 +507,7 @@ def begin_measuring(cluster: SeenCluster, node: str) -> NodeMeasuring:
 
 def stop() -> int:
     """Begin nothing more for any case."""
+    become_owner()
     files = open_files()
     files.stop(person())
     print("nothing begins until slurm-repair start")
@@ -514,14 +516,14 @@ def stop() -> int:
 
 def start() -> int:
     """Go on after a stop."""
+    become_owner()
     open_files().start()
     print("steps begin again")
     return 0
 
 
 def open_files() -> CaseFiles:
-    """The cases, as the user whose they are. Raises OSError."""
-    become_owner()
+    """The cases. Raises OSError."""
     files = CaseFiles(read_settings(SETTINGS)["directory"])
     files.make()
     return files

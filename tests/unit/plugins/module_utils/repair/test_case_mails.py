@@ -20,7 +20,7 @@ def case_of(number: int) -> cases.NodeCase:
     return cases.opened(number, f"n{number}", [cases.Fault(named("xid-79"), "GPU has fallen off the bus")], 1e9)
 
 
-def test_each_news_is_told_once() -> None:
+def test_each_news_is_sent_once() -> None:
     case = case_of(1)
     said = []
     for state in (cases.FOUND, cases.SAVED, cases.DRAINED, cases.PERSON, cases.SAVED, cases.RETURNED, cases.RETURNED):
