@@ -104,7 +104,7 @@ class Controller:
 
     def report(self, node: str, found: dict[str, str], uid: int = 0, **changes: Any) -> str:
         """Send the report of a node. Returns the answer."""
-        evidence = asdict(collect(node, Tree(str(self.directory)), "b1", [], "", 1e9)) if found else None
+        evidence = asdict(collect(node, Tree(str(self.directory)), "b1", [], "", self.program.time.time())) if found else None
         content = {"node": node, "checked": 2e9, "wrong": found, "evidence": evidence, **changes}
         return self.send(f"{node}\n{json.dumps(content)}", uid)
 
@@ -183,6 +183,44 @@ def test_a_node_that_sends_nothing_has_a_case(controller: Controller, monkeypatc
     assert [case.state for case in controller.files.read()] == ["saved"]
     assert controller.evidence(1).node is None
     assert controller.evidence(1).record["NodeName"] == "n1"
+
+
+@pytest.mark.parametrize(
+    ("reason", "reports", "has_evidence"),
+    [
+        # Slurm has drained it, and its checks find nothing.
+        ("Kill task failed [slurm@1796000000]", [], False),
+        # The machine has reset itself before the round.
+        (LOST, [{"xid-79": "GPU has fallen off the bus"}, {}], True),
+        # It has reset itself before its check could see anything.
+        (LOST, [{}], False),
+    ],
+)
+def test_what_a_node_will_not_send_is_not_waited_for(
+    controller: Controller, reason: str, reports: list[dict[str, str]], has_evidence: bool
+) -> None:
+    controller.say(n1=f"IDLE+DRAIN {reason}")
+    for found in reports[:-1]:
+        controller.report("n1", found)
+    controller.program.main(["round"])
+    for found in reports[-1:]:
+        controller.report("n1", found)
+    for _round in range(3):
+        controller.later(60)
+        controller.program.main(["round"])
+    assert [case.state for case in controller.files.read()] == ["saved"]
+    assert bool(controller.evidence(1).node) == has_evidence
+
+
+def test_the_evidence_of_a_former_case_is_none_of_the_next_one(controller: Controller) -> None:
+    controller.report("n1", {"xid-79": "GPU has fallen off the bus"})
+    controller.report("n1", {})
+    controller.later(3600)
+    controller.say(n1="IDLE+DRAIN Kill task failed [slurm@1796000000]")
+    for _round in range(3):
+        controller.later(60)
+        controller.program.main(["round"])
+    assert controller.evidence(1).node is None
 
 
 def test_another_controller_that_serves_goes_on(controller: Controller) -> None:

@@ -40,13 +40,14 @@ from ..acceptance.quick_level import MeasuringPlan, plan_from_json
 from ..client import drains, scontrol, slurm_records
 from ..client.commands import CommandError, run
 from ..client.environment import person
+from ..health.finding_table import KILL_FAILED
 from ..host.json_files import read_settings
 from ..host.locks import locked
 from ..language.errors import CollectionError
 from ..maintenance.mails import Mail, message_of
 from ..repair import report_transport
 from ..repair.brakes import DAY, OBSERVE, Fleet, Rules, brake, treatments_left
-from ..repair.case_evidence import SavedEvidence
+from ..repair.case_evidence import CaseEvidence, SavedEvidence
 from ..repair.case_files import CaseFiles
 from ..repair.case_mails import mail_about, news, untold
 from ..repair.case_states import BUSY, PASSED, RUNS, Around, NodeView, proposal
@@ -136,12 +137,25 @@ class SeenCluster:
         return Around(self.rules, left, brake(case, cases, self.rules, self.fleet))
 
     def save(self, case: NodeCase) -> None:
-        """Save the evidence of a case, if it is there or has not come in time."""
-        report = self.reports.get(case.node)
-        evidence = report.evidence if report else None
-        if evidence or self.now - case.opened > REPORT_SECONDS:
+        """Save the evidence of a case, if it is there, or will not come."""
+        evidence = self.evidence(case)
+        if evidence or not self.is_awaited(case):
             saved = SavedEvidence(evidence, jobs_on(case.node), dict(self.records.get(case.node, {})))
             self.files.write_evidence(case.number, saved)
+
+    def evidence(self, case: NodeCase) -> CaseEvidence | None:
+        """What the node has sent about a case. What it has sent before may be of a former one."""
+        report = self.reports.get(case.node)
+        if not report or not report.evidence:
+            return None
+        is_of_case = report.wrong or report.evidence.taken > case.opened - REPORT_SECONDS
+        return report.evidence if is_of_case else None
+
+    def is_awaited(self, case: NodeCase) -> bool:
+        """Whether the node may still send evidence: its checks can know of the finding, and it has said nothing yet."""
+        report = self.reports.get(case.node)
+        has_said = report is not None and report.checked > case.opened
+        return case.finding != KILL_FAILED and not has_said and self.now - case.opened <= REPORT_SECONDS
 
     def carry_out(self, case: NodeCase) -> None:
         """Do the step of a case: in mode observe there is one. What fails begins again in a later round."""
@@ -347,8 +361,9 @@ def take(credential: str, address: str) -> ReportReply:
         return ReportReply()
     # By this host's clock, which tells when cases begin: one that ends has a later report.
     report = parse_report(text, first)._replace(checked=time.time())
-    if report.wrong and not report.evidence and (before := files.report(first)):
-        report = report._replace(evidence=before.evidence)  # it has not changed
+    if not report.evidence and (before := files.report(first)):
+        # It has not changed, or the node is well meanwhile, and its case has not been saved.
+        report = report._replace(evidence=before.evidence)
     last = next((case for case in reversed(files.read()) if case.node == report.node), None)
     closed = closed_with_case(files, report, last)
     if closed:
