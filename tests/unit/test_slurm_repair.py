@@ -104,7 +104,8 @@ class Controller:
 
     def report(self, node: str, found: dict[str, str], uid: int = 0, **changes: Any) -> str:
         """Send the report of a node. Returns the answer."""
-        evidence = asdict(collect(node, Tree(str(self.directory)), "b1", [], "", self.program.time.time())) if found else None
+        now = self.program.time.time()
+        evidence = asdict(collect(node, Tree(str(self.directory)), "b1", [], "", now)) if found else None
         content = {"node": node, "checked": 2e9, "wrong": found, "evidence": evidence, **changes}
         return self.send(f"{node}\n{json.dumps(content)}", uid)
 
