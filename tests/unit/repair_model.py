@@ -10,12 +10,15 @@ may be up to a minute old, and acts by `act`, which may fail or be cut off befor
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 HEALTH, REPAIR, PERSON = "the health check", "repair", "a person"
+DONE = "done"
 
-CURES = ("reset", "reboot", "power cycle", "never")
+BY_NODE = ("clean", "mount", "reset")
+"""What a node does by itself, when it is checked."""
+CURES = (*BY_NODE, "reboot", "power cycle", "never")
 """What mends a fault, the weakest first. A stronger treatment mends it as well."""
 
 FAULTS = {
@@ -26,6 +29,8 @@ FAULTS = {
     "nic-failed": ("reboot", True),
     "port-missing": ("reboot", False),
     "disk-lost": ("power cycle", True),
+    "check-disk": ("clean", False),
+    "check-filesystems": ("mount", False),
     "port-errors": ("person", False),
     "gpu-rows-failed": ("replace", False),
 }
@@ -61,9 +66,12 @@ class ModelNode:
     jobs: dict[int, tuple[float, bool]] = field(default_factory=dict)
     """When each job ends, and whether it allows a requeue."""
     booted: float = 0.0
-    reset: float = 0.0
     boots_until: float = 0.0
     """Until when it boots; 0 if it does not."""
+    is_off: bool = False
+    """Whether its machine has no power."""
+    answers: dict[tuple[int, int], str] = field(default_factory=dict)
+    """What has come of treatments that it carries out by itself: DONE or why not, by case and number."""
     checked: float = 0.0
     reported: str = ""
     """The finding that its health check has reported."""
@@ -80,8 +88,8 @@ class ModelNode:
     """Whether jobs cannot go on since it was in service."""
     held: int = 0
     """The case that a person has stopped."""
-    cut_off: int = 0
-    """Treatments that were not carried out, because the program was killed or the command failed."""
+    refusals: int = 0
+    """Treatments that it could not carry out."""
     excused: bool = False
     """Whether something has happened to it after which its case may end in any way."""
 
@@ -90,6 +98,8 @@ class ModelNode:
         found = {"ALLOCATED" if self.jobs else "IDLE"}
         if self.drained_by:
             found.add("DRAIN")
+        if self.is_off:
+            found.add("DOWN")
         if self.boots_until:
             found |= {"DOWN"} if self.helpless[-1:] == ["power cycle"] else {"DOWN", "REBOOT_ISSUED"}
         return frozenset(found)
@@ -104,10 +114,11 @@ class NodeAnswer:
     jobs: frozenset[int]
     movable: frozenset[int]
     booted: float
-    reset: float
     checked: float
     reported: str
     reserved: str
+    answers: Mapping[tuple[int, int], str]
+    power: str
 
 
 class Cluster:
@@ -117,7 +128,7 @@ class Cluster:
         self.choice = choice
         self.now = 1e9
         self.nodes = {f"n{number}": ModelNode(f"n{number}", booted=self.now - 1e6) for number in range(nodes)}
-        self.old = {name: self._said(node) for name, node in self.nodes.items()}
+        self.old = {name: self.said(node) for name, node in self.nodes.items()}
         self.next_job = 1
         self.acts: list[tuple[int, int, str]] = []
         """Treatments that were carried out: case, its treatments so far, and which."""
@@ -125,19 +136,21 @@ class Cluster:
         """Why nothing may begin now, as the model knows it."""
         self.keeps: Callable[[str], bool] = lambda _name: False
         """Whether the program says that it returns a node."""
+        self.asks: Callable[[str], tuple[int, int, str] | None] = lambda _name: None
+        """What the program asks a node to do when it is checked: case, number of the treatment, and which."""
 
     # -- what happens by itself ----------------------------------------------------------------------------------------
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass: jobs start and end, nodes boot, health checks run."""
-        self.old = {name: self._said(node) for name, node in self.nodes.items()}
+        self.old = {name: self.said(node) for name, node in self.nodes.items()}
         self.now += seconds
         for node in self.nodes.values():
             self._boot(node)
             for job, (end, _movable) in [*node.jobs.items()]:
                 if end <= self.now:
                     del node.jobs[job]
-            if not node.boots_until and self.now - node.checked >= PERIOD:
+            if not (node.boots_until or node.is_off) and self.now - node.checked >= PERIOD:
                 self._check(node)
             if not node.drained_by and not node.boots_until and not node.reserved and self.choice.random() < 0.5:
                 self.start_job(node)
@@ -150,13 +163,32 @@ class Cluster:
 
     def _check(self, node: ModelNode) -> None:
         """The health check drains for what it sees, and undoes its own drain, unless the program has the node."""
-        node.checked = self.now
-        node.reported = node.trouble.finding if node.trouble and node.trouble.is_seen else ""
+        self._see(node)
+        self._mend_itself(node)
+        self._see(node)
         if node.reported and not node.drained_by:
             node.drained_by = HEALTH
         elif not node.reported and node.drained_by == HEALTH and not self.keeps(node.name):
             node.drained_by = ""
             node.troubled = self.now if node.trouble else 0.0
+
+    def _see(self, node: ModelNode) -> None:
+        node.checked = self.now
+        node.reported = node.trouble.finding if node.trouble and node.trouble.is_seen else ""
+
+    def _mend_itself(self, node: ModelNode) -> None:
+        """The node does what it is asked for, once, if nobody has returned it meanwhile. That can fail."""
+        if not (asked := self.asks(node.name)) or asked[:2] in node.answers:
+            return
+        case, number, what = asked
+        self._may_act(node, "treat", case)
+        if node.drained_by != REPAIR or node.jobs or self.choice.random() < 0.15:
+            node.answers[case, number] = "it could not"
+            node.refusals += 1
+            node.helpless.append(what)
+        else:
+            self._treat(node, case, number, what)
+            node.answers[case, number] = DONE
 
     def start_job(self, node: ModelNode) -> None:
         """Start a job on a node."""
@@ -190,20 +222,22 @@ class Cluster:
         """A person has mended a node, and returns it."""
         if node.boots_until:
             return
+        node.is_off = False
         node.trouble, node.drained_by, node.reported, node.troubled, node.was_urgent = None, "", "", 0.0, False
         node.checked, node.excused = self.now, True
 
     def let_go_on(self, node: ModelNode, case: int) -> None:
         """A person lets a case go on: what was done counts no more."""
-        node.treated, node.helpless, node.cut_off, node.excused = [], [], 0, True
+        node.treated, node.helpless, node.refusals, node.excused = [], [], 0, True
         self.acts = [act for act in self.acts if act[0] != case]
         node.measured = {which: found for which, found in node.measured.items() if which[0] != case}
+        node.answers = {which: said for which, said in node.answers.items() if which[0] != case}
 
     # -- what the program sees and does --------------------------------------------------------------------------------
 
     def answer(self, name: str) -> NodeAnswer:
         """What is said of a node: now, or before the last time that has passed if that is not long ago."""
-        fresh = self._said(self.nodes[name])
+        fresh = self.said(self.nodes[name])
         return self.old[name] if self.stale else fresh
 
     stale = False
@@ -214,19 +248,21 @@ class Cluster:
     @property
     def for_people(self) -> tuple[str, ...]:
         """What the program cannot do."""
-        return ("person", "replace", *(["power cycle"] if self.only_boots else []))
+        return ("person", "replace", *(["clean", "power cycle"] if self.only_boots else []))
 
-    def _said(self, node: ModelNode) -> NodeAnswer:
+    def said(self, node: ModelNode) -> NodeAnswer:
+        """What is said of a node now."""
         return NodeAnswer(
             node.states,
             node.drained_by,
             frozenset(node.jobs),
             frozenset(job for job, (_end, movable) in node.jobs.items() if movable),
             node.booted,
-            node.reset,
             node.checked,
             node.reported,
             node.reserved,
+            {**node.answers},
+            "off" if node.is_off else "on",
         )
 
     def measured(self, name: str, which: tuple[int, int, int]) -> str:
@@ -239,12 +275,7 @@ class Cluster:
     def act(self, name: str, step: str, case: int, treatment: int, passed: int, what: str) -> None:
         """A step of the program. treatment, passed: how many the case has had. what: the treatment."""
         node = self.nodes[name]
-        if step != "save" and case not in node.saved:
-            raise ViolatedError(f"{step} before the evidence was saved")
-        if step in ("drain", "treat") and self.forbidden:
-            raise ViolatedError(f"{step} although {self.forbidden}")
-        if step != "save" and node.held == case:
-            raise ViolatedError(f"{step} although a person holds the case")
+        self._may_act(node, step, case)
         if step == "save":
             node.saved.add(case)
         elif step == "drain":
@@ -255,12 +286,23 @@ class Cluster:
             if not node.was_urgent:
                 raise ViolatedError("jobs that can go on were requeued")
             node.jobs = {job: values for job, values in node.jobs.items() if not values[1]}
-        elif step == "treat":
+        elif step == "treat" and what not in BY_NODE:
             self._treat(node, case, treatment, what)
+        elif step == "start" and node.drained_by == REPAIR:
+            self._start(node)
         elif step == "measure":
             self._measure(node, (case, treatment, passed))
         elif step == "return":
             self._return(node, case, treatment)
+
+    def _may_act(self, node: ModelNode, step: str, case: int) -> None:
+        """What must be true of each step."""
+        if step != "save" and case not in node.saved:
+            raise ViolatedError(f"{step} before the evidence was saved")
+        if step in ("drain", "treat") and self.forbidden:
+            raise ViolatedError(f"{step} although {self.forbidden}")
+        if step != "save" and node.held == case:
+            raise ViolatedError(f"{step} although a person holds the case")
 
     def _drain(self, node: ModelNode) -> None:
         if (node.drained_by == PERSON or node.reserved) and not self.stale:
@@ -275,16 +317,22 @@ class Cluster:
         if node.jobs and not self.stale:
             raise ViolatedError(f"{what} although the node has jobs")
         if (case, treatment, what) in self.acts:
+            if what == "power cycle" and node.is_off:
+                return  # it is switched off until it is seen to be
             raise ViolatedError(f"{what} twice")
         if node.drained_by != REPAIR or node.jobs or node.boots_until:
             return  # the hand looks again
         if not node.troubled:
             raise ViolatedError("a healthy node was treated")
         was_seen = node.checked > node.troubled and not self.stale
-        is_first = not (node.treated or node.cut_off or any(number == case for number, _tried, _nth in node.measured))
+        is_first = treatment == 1 and not (
+            node.treated or node.refusals or any(number == case for number, _tried, _nth in node.measured)
+        )
         if was_seen and is_first and not (node.trouble or node.reported):
             raise ViolatedError(f"{what} although the fault was over")
-        if node.reported and FAULTS[node.reported][0] in self.for_people and not self.stale:
+        # A boot for another fault of the same case does no harm to a full disk.
+        action = FAULTS[node.reported][0] if node.reported else ""
+        if action in self.for_people and action != "clean" and not self.stale:
             raise ViolatedError(f"{what} for {node.reported}")
         node.treated.append(self.now)
         if sum(self.now - when < WEEK for when in node.treated) > 2:
@@ -293,7 +341,7 @@ class Cluster:
             not self.only_boots
             and node.helpless
             and CURES.index(what) <= CURES.index(node.helpless[-1])
-            and node.helpless[-1] != CURES[2]
+            and node.helpless[-1] != "power cycle"
         ):
             raise ViolatedError(f"{what} after {node.helpless[-1]}, which did not help")
         node.helpless.append(what)
@@ -302,17 +350,22 @@ class Cluster:
             node.trouble = None
         elif node.trouble and self.choice.random() < 0.3:
             node.trouble = replace(node.trouble, is_seen=False)
-        if what == "reset":
-            node.reset, node.checked, node.reported = self.now, 0.0, ""
-        else:
+        if what == "power cycle":
+            node.is_off = True
+        elif what == "reboot":
             node.boots_until = self.now + self.choice.choice((200.0, 500.0))
+
+    def _start(self, node: ModelNode) -> None:
+        """Switch the machine of a node on."""
+        if node.is_off:
+            node.is_off, node.boots_until = False, self.now + self.choice.choice((200.0, 500.0))
 
     def _measure(self, node: ModelNode, which: tuple[int, int, int]) -> None:
         if node.drained_by != REPAIR or node.boots_until:
             return
         if which in node.measured:
             raise ViolatedError("a measurement twice")
-        node.measured[which] = (self.now + 200.0, not node.trouble)
+        node.measured[which] = (self.now + 200.0, not (node.trouble or node.is_off))
 
     def _return(self, node: ModelNode, case: int, treatment: int) -> None:
         if node.drained_by != REPAIR:
@@ -332,6 +385,6 @@ def random_trouble(choice: random.Random) -> Trouble:
     """A fault that needs what the table says, or more."""
     name = choice.choice([*FAULTS])
     action = FAULTS[name][0]
-    least = CURES.index(action) if action in CURES else 3
+    least = CURES.index(action if action in CURES else "never")
     cure = CURES[least] if choice.random() < 0.6 else choice.choice(CURES[least:])
     return Trouble(name, cure)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .commands import output, run
+from .commands import CommandError, output, run
 
 CLEARED = "Not responding (resumed)"
 """The reason with which nodes are resumed.
@@ -71,6 +71,14 @@ def serving() -> str:
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------------
+
+
+def own_node() -> str:
+    """The name of this node; slurmd passes it on to what it starts. Raises CommandError without one."""
+    names = output(["scontrol", "show", "aliases"], seconds=15).split()
+    if not names:
+        raise CommandError("this host is no node of Slurm")
+    return names[0]
 
 
 class Reason(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 from .mail_key import sender
 from .schema import Checker, Kind, choice, count, kind_of, mapping, text
 
-OBSERVE, REBOOT = "observe", "reboot"
+OBSERVE, REBOOT, FULL = "observe", "reboot", "full"
 
 _HOURS = re.compile(r"([0-9]{1,2})-([0-9]{1,2})")
 
@@ -28,7 +28,7 @@ def quiet_hours(value: Any) -> str:
 class RepairKey(TypedDict, total=False):
     """The value of the key; empty without it."""
 
-    mode: Annotated[str, choice([OBSERVE, REBOOT]), "required"]
+    mode: Annotated[str, choice([OBSERVE, REBOOT, FULL]), "required"]
     mail: Annotated[str, sender]
     quiet_hours: Annotated[str, quiet_hours]
     least_nodes: Annotated[dict[str, int], mapping]

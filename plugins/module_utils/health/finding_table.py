@@ -22,8 +22,10 @@ NODE, JOB, SHARED = "node", "job", "shared"
 NOW, AFTER, WARN = "now", "after", "warn"
 """The node is drained, and its jobs cannot go on; it is drained, and its jobs go on; it takes jobs as before."""
 
-NONE, RESET, REBOOT, POWER_CYCLE, REPLACE, PERSON = "none", "reset", "reboot", "power cycle", "replace", "person"
-"""What mends it: nothing to do; a reset of the GPU; a boot; a boot without power in between; new hardware; a person."""
+NONE, CLEAN, MOUNT, RESET, REBOOT = "none", "clean", "mount", "reset", "reboot"
+POWER_CYCLE, REPLACE, PERSON = "power cycle", "replace", "person"
+"""What mends it: nothing to do; what ended jobs have left is removed; file systems are mounted again; a reset of the
+GPU; a boot; a boot without power in between; new hardware; a person."""
 
 
 def drains(kind: str, severity: str) -> bool:
@@ -518,12 +520,12 @@ _OTHERS = (
         "Slurm, src/slurmd/slurmstepd/step_terminate_monitor.c",
     ),
     NodeFinding("check-memory", NODE, AFTER, PERSON, "The node has less memory than the cluster file says.", "ours"),
-    NodeFinding("check-disk", NODE, AFTER, PERSON, "A directory of jobs or daemons has too little space.", "ours"),
+    NodeFinding("check-disk", NODE, AFTER, CLEAN, "A directory of jobs or daemons has too little space.", "ours"),
     NodeFinding(
         "check-filesystems",
         SHARED,
         AFTER,
-        PERSON,
+        MOUNT,
         "A file system is not mounted, does not answer or is read-only.",
         "ours",
     ),

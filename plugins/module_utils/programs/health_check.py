@@ -42,10 +42,10 @@ from dataclasses import asdict
 from typing import IO, Any, NamedTuple
 from xml.etree import ElementTree
 
-from ..client.commands import CommandError, output
+from ..client.commands import CommandError, output, run
 from ..client.drains import APPENDED, HEALTH
 from ..client.environment import person
-from ..client.scontrol import reason_of, records
+from ..client.scontrol import own_node, reason_of, records
 from ..hardware.network_ports import ConnectedPort, Port, parse_connected, parse_ports, ports_command
 from ..hardware.sysfs import Tree
 from ..health import nvlink_findings, seen_findings
@@ -61,6 +61,7 @@ from ..host.kernel_messages import KernelMessage, journal_command, merged, parse
 from ..host.locks import locked
 from ..language.errors import CollectionError
 from ..language.formatting import visible
+from ..repair import node_treatments
 from ..repair.case_evidence import collect, vendor_text
 from ..repair.case_texts import moment
 from ..repair.report_transport import ReportReply, Sent, seal, send
@@ -362,14 +363,6 @@ def sinfo(*words: str) -> str:
     return output(["sinfo", *words], seconds=SCONTROL)
 
 
-def own_node() -> str:
-    """The name of this node, for a person who runs the checks: slurmd passes it on. Raises CommandError without one."""
-    names = scontrol("show", "aliases").split()
-    if not names:
-        raise CommandError("this host is no node of Slurm")
-    return names[0]
-
-
 def tell(wrong: Mapping[str, str], settings: Mapping[str, Any], seconds: float = SCONTROL) -> None:
     """Drain the node for what is wrong, or resume it. Raises CommandError if slurmctld does not answer in time."""
     reason = reason_for(wrong) if wrong else ""
@@ -425,6 +418,10 @@ def examine() -> int:
     replacing.replace(STATE, json.dumps(state).encode(), 0o600)
     if reply.closed:
         close(reply.closed.names, "slurm-repair", reply.closed.when)
+    if reply.order:
+        answer = run([node_treatments.PROGRAM, "begin", *reply.order])
+        if answer.status:
+            print(answer.message)
     return 1 if wrong else 0
 
 
@@ -472,7 +469,9 @@ def report(
         node, now = os.environ.get("SLURMD_NODENAME") or own_node(), time.time()
         is_new = bool(wrong) and news != before
         evidence = asdict(collect(node, Tree(), record.boot, record.seen, xml, now)) if is_new else None
-        text = json.dumps({"node": node, "checked": now, "wrong": wrong, "evidence": evidence})
+        treated = done._asdict() if (done := node_treatments.reported()) else None
+        content = {"node": node, "checked": now, "wrong": wrong, "evidence": evidence, "treated": treated}
+        text = json.dumps(content)
         sent = send(seal(f"{node}\n{text}", repair["reader"]), repair["controllers"], repair["port"])
     except CollectionError as error:
         sent = Sent([str(error)])

@@ -16,8 +16,8 @@ usage: slurm-repair list [--all] [--json]  the open cases, or all
        slurm-repair round                  open cases and bring them one step further, as its timer does
        slurm-repair receive                take the report of a node, as its socket does
 
-In mode observe nothing is done to nodes or in Slurm, apart from what is asked for here. In mode reboot, nodes are
-drained, booted, measured and returned.
+In mode observe nothing is done to nodes or in Slurm, apart from what is asked for here. In the modes reboot and full,
+nodes are drained, mended, measured and returned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,17 +47,29 @@ from ..host.locks import locked
 from ..language.errors import CollectionError
 from ..maintenance.mails import Mail, message_of
 from ..repair import report_transport
-from ..repair.brakes import DAY, OBSERVE, Fleet, Rules, brake, treatments_left
+from ..repair.brakes import DAY, FULL, OBSERVE, Fleet, Rules, brake, treatments_left
 from ..repair.case_evidence import CaseEvidence, SavedEvidence
 from ..repair.case_files import CaseFiles
 from ..repair.case_mails import mail_about, news, untold
-from ..repair.case_states import BUSY, PASSED, RUNS, Around, NodeView, proposal
+from ..repair.case_states import BUSY, PASSED, RUNS, Around, NodeView, asked_of_node, is_switched, proposal
 from ..repair.case_texts import case_document, case_table, case_text, measuring_lines
-from ..repair.cases import CLOSED, PERSON, SAVE, SAVED, Fault, NodeCase, count_cases, moved, open_cases, tried_again
+from ..repair.cases import (
+    CLOSED,
+    PERSON,
+    SAVE,
+    SAVED,
+    Fault,
+    NodeCase,
+    count_cases,
+    moved,
+    open_cases,
+    treatment_key,
+    tried_again,
+)
 from ..repair.measured_node import Measurer, NodeMeasuring, Sender, SentResult, reservations
-from ..repair.node_hands import JobsOfNode, NodeHands, jobs_on_nodes, measuring_key
+from ..repair.node_hands import MACHINE, JobsOfNode, NodeHands, jobs_on_nodes, measuring_key
 from ..repair.node_views import NodeReport, fleet_of, node_view, parse_report
-from ..repair.report_transport import ClosedFindings, ReportReply
+from ..repair.report_transport import ClosedFindings, NodeOrder, ReportReply
 from ..repair.rounds import one_round
 from .job_mail import MSMTPRC, sender_in
 
@@ -68,6 +81,8 @@ REPORT_SECONDS = 600.0
 """How long a round waits for the evidence that a node sends. A node that is dead sends none."""
 MAIL_SECONDS = 20.0
 """Time limit of a mail. Meanwhile no other command can change a case."""
+MACHINES_AT_ONCE, MACHINE_SECONDS = 16, 70.0
+"""How many machines are asked at once, and how long one may take: slurm-machine has a limit of its own."""
 KEPT_DAYS = 365
 """How long a case is kept after its end."""
 
@@ -94,6 +109,8 @@ class SeenCluster:
     """Nodes that are in service for their measurement alone."""
     jobs: Mapping[str, JobsOfNode]
     """By node; those of nodes with open cases, in modes that do something about them."""
+    powers: Mapping[str, str]
+    """Whether machines have power, by node; of nodes that are switched off and on."""
     settings: Mapping[str, Any]
     rules: Rules
     now: float
@@ -123,6 +140,7 @@ class SeenCluster:
         measuring = self.measured.get(case.node)
         if measuring and measuring.key == measuring_key(case):
             view = view._replace(measured=measuring.verdict or RUNS)
+        view = with_answer(view, self.reports.get(case.node), case)._replace(power=self.powers.get(case.node, ""))
         if case.node in self.jobs:
             view = view._replace(jobs=self.jobs[case.node].all, movable=self.jobs[case.node].movable)
         if case.node not in self.opened or not view.in_service:
@@ -177,7 +195,8 @@ def look_around() -> SeenCluster:
         raise CommandError(answer.message)
     records = scontrol.records(answer.output)
     now, rules = time.time(), rules_of(settings, files)
-    failing = {case.node for case in open_cases(files.read())}.intersection(record["NodeName"] for record in records)
+    cases = open_cases(files.read())
+    failing = {case.node for case in cases}.intersection(record["NodeName"] for record in records)
     measured = {measuring.node: measuring for measuring in files.measurings()}
     active = [measuring for measuring in measured.values() if measuring.reason and not measuring.verdict]
     reserved = reservations() if active else set()
@@ -189,10 +208,19 @@ def look_around() -> SeenCluster:
         measured=measured,
         opened={measuring.node for measuring in active if measuring.reservation in reserved},
         jobs=jobs_on_nodes(failing) if rules.mode != OBSERVE else {},
+        powers=powers_of(case.node for case in cases if is_switched(case)),
         settings=settings,
         rules=rules,
         now=now,
     )
+
+
+def powers_of(names: Iterable[str]) -> dict[str, str]:
+    """Whether the machines of nodes have power, as far as they answer. They are asked at the same time."""
+    nodes = [*names]
+    with ThreadPoolExecutor(MACHINES_AT_ONCE) as pool:
+        answers = [*pool.map(lambda node: run([MACHINE, "state", node], seconds=MACHINE_SECONDS), nodes)]
+    return {node: answer.output.strip() for node, answer in zip(nodes, answers) if not answer.status}
 
 
 def rules_of(settings: Mapping[str, Any], files: CaseFiles) -> Rules:
@@ -200,6 +228,7 @@ def rules_of(settings: Mapping[str, Any], files: CaseFiles) -> Rules:
     quiet = settings["quiet_hours"]
     return Rules(
         mode=settings["mode"],
+        has_machines=settings["machines"],
         quiet=(quiet[0], quiet[1]) if quiet else None,
         least=settings["least_nodes"],
         stopped=files.stopped(),
@@ -370,7 +399,18 @@ def take(credential: str, address: str) -> ReportReply:
         report = report._replace(wrong={name: text for name, text in report.wrong.items() if name not in closed.names})
     files.write_report(report)
     keeps = settings["mode"] != OBSERVE and last is not None and last.is_open and last.state != PERSON
-    return ReportReply(keeps, closed)
+    if not last or settings["mode"] != FULL or files.stopped():
+        return ReportReply(keeps, closed)
+    what = asked_of_node(last, with_answer(node_view(records[0], report), report, last))
+    return ReportReply(keeps, closed, NodeOrder(what, treatment_key(last)) if what else None)
+
+
+def with_answer(view: NodeView, report: NodeReport | None, case: NodeCase) -> NodeView:
+    """What is seen of a node, with what has come of the treatment that it was asked for."""
+    treated = report.treated if report else None
+    if not treated or treated.key != treatment_key(case):
+        return view
+    return view._replace(is_mended=not treated.error, refused=treated.error)
 
 
 def closed_with_case(files: CaseFiles, report: NodeReport, last: NodeCase | None) -> ClosedFindings | None:

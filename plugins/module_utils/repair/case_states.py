@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..client.drains import HEALTH, OWNERS, REPAIR, SLURM
-from ..health.finding_table import KILL_FAILED, NONE, POWER_CYCLE, REBOOT, REPLACE, RESET
+from ..health.finding_table import CLEAN, KILL_FAILED, MOUNT, NONE, POWER_CYCLE, REBOOT, REPLACE, RESET
 from ..health.finding_table import PERSON as A_PERSON
 from .brakes import FULL, OBSERVE, Rules
 from .cases import (
     BOOTED,
+    BY_NODE,
     CLOSED,
     DRAIN,
     DRAINED,
@@ -30,6 +31,7 @@ from .cases import (
     RETURNED,
     SAVE,
     SAVED,
+    START,
     STRENGTH,
     TREAT,
     TREATED,
@@ -49,7 +51,9 @@ FREE = frozenset(("", CHECK, SLURM))
 """Owners from which a node may be taken: nobody, the check that has found the fault, and Slurm, which may be faster."""
 
 SHOWN_AFTER = 60.0
-"""Seconds until what slurmctld was asked for is seen there."""
+"""Seconds until what slurmctld or a machine was asked for is seen there."""
+SOFT_SECONDS, OFF_SECONDS = 180.0, 600.0
+"""How long the operating system of a machine may take to end, and how long the machine is asked to switch off."""
 BOOT_APART = 30.0
 """Seconds by which the times of two boots differ at least. slurmd computes the time anew, from the clock."""
 
@@ -63,8 +67,11 @@ PASSED, FAILED, RUNS = "passed", "failed", "runs"
 
 OVER = "the finding has ended by itself"
 
-STRONGER = {RESET: REBOOT, REBOOT: POWER_CYCLE, POWER_CYCLE: POWER_CYCLE}
+STRONGER = {CLEAN: A_PERSON, MOUNT: REBOOT, RESET: REBOOT, REBOOT: POWER_CYCLE, POWER_CYCLE: POWER_CYCLE}
 """What follows a treatment that did not help."""
+
+OFF, ON = "off", "on"
+"""Whether a machine has power."""
 
 
 class NodeView(NamedTuple):
@@ -82,8 +89,12 @@ class NodeView(NamedTuple):
     """Those of them that allow a requeue, and run."""
     booted: float = 0.0
     """When it has booted, in seconds since 1970."""
-    reset: float = 0.0
-    """When its GPUs were reset for a case."""
+    is_mended: bool = False
+    """Whether it has carried out, by itself, the last treatment of the case. What it reports is of after that."""
+    refused: str = ""
+    """Why it could not; empty if it could, or has not begun."""
+    power: str = ""
+    """OFF or ON, of a node that is switched off and on; empty if its machine was not asked, or has not answered."""
     reserved: str = ""
     """The reservation of others that it is in."""
     checked: float = 0.0
@@ -121,15 +132,36 @@ class Around(NamedTuple):
 
 
 def next_treatment(case: NodeCase, rules: Rules) -> str:
-    """What mends the node: RESET, REBOOT or POWER_CYCLE, stronger than the last one; empty if a person is needed."""
-    if case.action in (NONE, A_PERSON, REPLACE):
-        return ""
+    """What mends the node, stronger than the last treatment; empty if a person is needed."""
     wanted = case.action
-    if case.treatments:
-        wanted = max(wanted, STRONGER[case.treatments[-1].what], key=STRENGTH.index)
+    last = case.treatments[-1].what if case.treatments else NONE
+    if last != NONE and STRENGTH.index(last) >= STRENGTH.index(wanted):
+        wanted = STRONGER[last]
+    if wanted in (NONE, A_PERSON, REPLACE):
+        return ""
     if wanted == POWER_CYCLE and not (rules.mode == FULL and rules.has_machines):
         return REBOOT if case.action != POWER_CYCLE else ""
-    return REBOOT if wanted == RESET and rules.mode != FULL else wanted
+    if rules.mode == FULL:
+        return wanted
+    # A boot empties no disk.
+    return "" if wanted == CLEAN else REBOOT
+
+
+def _is_begun(case: NodeCase) -> bool:
+    """Whether a treatment was asked for, and is not known to be carried out."""
+    return bool(case.treatments) and (case.step == TREAT or case.state == TREATED)
+
+
+def asked_of_node(case: NodeCase, view: NodeView) -> str:
+    """What the case's node is to do by itself, when its health check asks; empty without anything."""
+    what = case.treatments[-1].what if _is_begun(case) else ""
+    is_answered = view.is_mended or view.refused
+    return what if what in BY_NODE and not (case.held or is_answered or _is_needless(case, view)) else ""
+
+
+def is_switched(case: NodeCase) -> bool:
+    """Whether the machine of a case's node is switched off and on."""
+    return _is_begun(case) and case.treatments[-1].what == POWER_CYCLE
 
 
 def proposal(case: NodeCase, view: NodeView, around: Around, now: float) -> str:
@@ -245,16 +277,23 @@ def _treat(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCa
 
 
 def _treatment_begun(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCase:
-    """Wait until a treatment is seen, or begin again with a boot that slurmctld does not show."""
-    if view.states & BOOTING or _is_renewed(case, view):
+    """Wait until a treatment is seen, or begin again with one that is not."""
+    when, what = case.treatments[-1]
+    if view.states & BOOTING or _is_renewed(case, view) or (what == POWER_CYCLE and view.power == OFF):
         return moved(case, TREATED, now)
-    if now - case.begun < SHOWN_AFTER:
+    if view.refused:
+        return _again(case, around, now, f"{what}: {view.refused}")
+    if what in BY_NODE and _is_needless(case, view):
+        return moved(_undone(case), BOOTED, now, OVER)
+    if now - case.begun < (SOFT_SECONDS if what == POWER_CYCLE else SHOWN_AFTER):
         return case
-    if case.treatments[-1].what != REBOOT:
+    if what in BY_NODE:
         return moved(case, TREATED, now)
+    if what == POWER_CYCLE and now - when > OFF_SECONDS:
+        return moved(case, PERSON, now, "its machine does not switch off")
     # slurmctld would show a boot that it was asked for.
-    if _is_over(undone := replace(case, treatments=case.treatments[:-1]), view) and view.checked > case.begun:
-        return moved(undone, BOOTED, now, OVER)
+    if what == REBOOT and _is_needless(case, view):
+        return moved(_undone(case), BOOTED, now, OVER)
     why = f"held by {case.held}" if case.held else around.brake
     return replace(case, why=why) if why else begun(case, TREAT, now)
 
@@ -267,6 +306,16 @@ def _is_over(case: NodeCase, view: NodeView) -> bool:
     return is_seen_by_check and not (case.treatments or view.faults or is_measured) and view.checked > case.opened
 
 
+def _undone(case: NodeCase) -> NodeCase:
+    """The case without the treatment that was asked for, and has not been carried out."""
+    return replace(case, treatments=case.treatments[:-1])
+
+
+def _is_needless(case: NodeCase, view: NodeView) -> bool:
+    """Whether the finding has ended by itself since the first treatment was asked for."""
+    return view.checked > case.treatments[-1].when and _is_over(_undone(case), view)
+
+
 def _unless_held(case: NodeCase, step: str, now: float, with_step: NodeCase | None = None) -> NodeCase:
     """Begin a step, if nobody has stopped the case."""
     return waiting(case, f"held by {case.held}") if case.held else begun(with_step or case, step, now)
@@ -274,21 +323,29 @@ def _unless_held(case: NodeCase, step: str, now: float, with_step: NodeCase | No
 
 def _is_renewed(case: NodeCase, view: NodeView) -> bool:
     """Whether the last treatment was carried out."""
-    when, what = case.treatments[-1]
-    return view.booted > case.boot + BOOT_APART or (what == RESET and view.reset >= when)
+    return view.booted > case.boot + BOOT_APART or view.is_mended
 
 
 def _boot(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCase:
+    what = case.treatments[-1].what
     if _is_renewed(case, view) and not view.states & BOOTING:
         return moved(case, BOOTED, now)
-    if now - case.since > around.rules.boot_seconds:
-        return _again(case, around, now, "it has not booted in time")
-    return case
+    if view.refused:
+        return _again(case, around, now, f"{what}: {view.refused}")
+    if what in BY_NODE and _is_needless(case, view):
+        return moved(_undone(case), BOOTED, now, OVER)
+    is_late = now - case.since > around.rules.boot_seconds
+    if what == POWER_CYCLE and view.power == OFF and case.step != START:
+        return _unless_held(case, START, now)
+    if now - max(case.since, case.begun) > around.rules.boot_seconds:
+        return _again(case, around, now, f"{what}: the node has not done it in time")
+    begins_again = what == POWER_CYCLE and view.power == OFF and now - case.begun >= SHOWN_AFTER and not is_late
+    return _unless_held(case, START, now) if begins_again else case
 
 
 def _measure(case: NodeCase, view: NodeView, around: Around, now: float) -> NodeCase:
     """Let its checks and the measurement prove the node; twice, if a treatment before has not helped."""
-    if view.checked <= max(view.booted, view.reset):
+    if view.checked <= view.booted:
         late = now - case.since > around.rules.boot_seconds
         return _again(case, around, now, "its health check does not report") if late else case
     if view.faults:

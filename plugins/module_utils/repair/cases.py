@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
-from ..health.finding_table import NONE, NOW, POWER_CYCLE, REBOOT, REPLACE, RESET, NodeFinding
+from ..health.finding_table import CLEAN, MOUNT, NONE, NOW, POWER_CYCLE, REBOOT, REPLACE, RESET, NodeFinding
 from ..health.finding_table import PERSON as NEEDS_PERSON
 
 FOUND, SAVED, DRAINED, TREATED, BOOTED, MEASURED = "found", "saved", "drained", "treated", "booted", "measured"
 """What has been reached: a finding has drained the node, or would; its evidence is saved; the node is drained for this
-case; it was asked to boot or to reset its GPUs; it has done so; it was measured, and is as fast as it should be."""
+case; a treatment was asked for; it has been carried out; the node was measured, and is as fast as it should be."""
 PERSON = "person"
 """A person is needed. The case is open until a person closes it, tries again or returns the node."""
 RETURNED, CLOSED = "returned", "closed"
@@ -24,12 +24,16 @@ ENDS = frozenset((RETURNED, CLOSED))
 TAKEN = frozenset((DRAINED, TREATED, BOOTED, MEASURED))
 """The node is in treatment: nobody else may return it."""
 
-SAVE, DRAIN, REQUEUE, TREAT, MEASURE, RETURN = "save", "drain", "requeue", "treat", "measure", "return"
-"""The steps. Each is written into the case before it is done."""
+SAVE, DRAIN, REQUEUE, TREAT, START = "save", "drain", "requeue", "treat", "start"
+MEASURE, RETURN = "measure", "return"
+"""The steps. Each is written into the case before it is done. START follows a power cycle's end of power."""
 
 
-STRENGTH = (NONE, RESET, REBOOT, POWER_CYCLE, REPLACE, NEEDS_PERSON)
-"""What mends findings, the weakest first. Each mends what those before it do."""
+STRENGTH = (NONE, CLEAN, MOUNT, RESET, REBOOT, POWER_CYCLE, REPLACE, NEEDS_PERSON)
+"""What mends findings, the weakest first. Each mends what those before it do, apart from CLEAN."""
+
+BY_NODE = frozenset((CLEAN, MOUNT, RESET))
+"""The treatments that a node carries out by itself, when its health check asks the controllers."""
 
 
 class Treatment(NamedTuple):
@@ -37,7 +41,7 @@ class Treatment(NamedTuple):
 
     when: float
     what: str
-    """RESET, REBOOT or POWER_CYCLE."""
+    """One of BY_NODE, REBOOT or POWER_CYCLE."""
 
 
 class Fault(NamedTuple):
@@ -93,6 +97,11 @@ class NodeCase:
     def is_treated(self) -> bool:
         """Whether the node is in treatment, or is being taken into it."""
         return self.state in TAKEN or self.step == DRAIN
+
+
+def treatment_key(case: NodeCase) -> str:
+    """Tells treatments apart that nodes carry out; empty without one."""
+    return f"{case.number}-{case.treatments[-1].when:.0f}" if case.treatments else ""
 
 
 def opened(number: int, node: str, faults: Sequence[Fault], now: float) -> NodeCase:

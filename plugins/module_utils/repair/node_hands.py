@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from ..client import drains, slurm_records
 from ..client.commands import output
 from ..client.scontrol import CLEARED, Record, reason_of, show
+from ..health.finding_table import POWER_CYCLE, REBOOT
 from ..language.hostlist import expand
 from .case_states import BOOTING, FREE, OURS, NodeView
-from .cases import DRAIN, MEASURE, REQUEUE, RETURN, TREAT, NodeCase
+from .cases import DRAIN, MEASURE, REQUEUE, RETURN, START, TREAT, NodeCase, Treatment
 from .measured_node import NodeMeasuring
 from .node_views import node_view
 
+MACHINE = "slurm-machine"
+"""The program that starts and stops machines (key `machines`)."""
 JOB_FIELDS = ("JobID", "State", "NodeList", "Requeue", "BatchFlag")
 
 
@@ -90,13 +93,23 @@ class NodeHands:
                 self._do("scontrol", "update", f"JobId={number}", why)
                 self._do("scontrol", "requeue", str(number))
         elif case.step == TREAT and view.is_quiet and not view.states & BOOTING:
-            # The node stays out of service after its boot.
-            reason = f"reason={reason_for(case)}"
-            self._do("scontrol", "reboot", "ASAP", "nextstate=DOWN", reason, case.node)
+            self._mend(case, case.treatments[-1])
+        elif case.step == START:
+            self._do(MACHINE, "start", case.node)
         elif case.step == MEASURE:
             self.write_measuring(NodeMeasuring(case.node, measuring_key(case), now, reason_of(record).text))
         elif case.step == RETURN:
             self._update(case, "State=RESUME", f"Reason={CLEARED}")
+
+    def _mend(self, case: NodeCase, treatment: Treatment) -> None:
+        """Begin a treatment. What the node does itself, its health check asks for."""
+        if treatment.what == REBOOT:
+            # The node stays out of service after its boot.
+            self._do("scontrol", "reboot", "ASAP", "nextstate=DOWN", f"reason={reason_for(case)}", case.node)
+        elif treatment.what == POWER_CYCLE:
+            # At first its operating system is asked.
+            is_first = case.begun == treatment.when
+            self._do(MACHINE, "stop" if is_first else "off", case.node)
 
     def _update(self, case: NodeCase, *changes: str) -> None:
         self._do("scontrol", "update", f"NodeName={case.node}", *changes)

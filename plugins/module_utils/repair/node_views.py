@@ -18,6 +18,7 @@ from ..client import drains, slurm_records
 from ..client.scontrol import Record, reason_of
 from ..health.finding_table import KILL_FAILED, OTHERS, named, of_reason
 from ..language.errors import CollectionError
+from ..language.formatting import visible
 from .brakes import Fleet
 from .case_evidence import CaseEvidence, evidence_from
 from .case_states import OUT, NodeView
@@ -33,6 +34,15 @@ class NodeReportError(CollectionError):
     """A report of a node that cannot be understood, in one line."""
 
 
+class NodeTreated(NamedTuple):
+    """A treatment that a node has carried out by itself."""
+
+    key: str
+    """Tells treatments apart (`cases.treatment_key`)."""
+    error: str
+    """Why it could not be carried out; empty if it was."""
+
+
 class NodeReport(NamedTuple):
     """What the health check of a node has found at a time, in seconds since 1970."""
 
@@ -42,6 +52,8 @@ class NodeReport(NamedTuple):
     """What drains the node: what was said, by the name of the finding or check. The first finding first."""
     evidence: CaseEvidence | None = None
     """With something that drains it."""
+    treated: NodeTreated | None = None
+    """The last treatment that it has carried out by itself."""
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -54,6 +66,7 @@ def parse_report(text: str, node: str) -> NodeReport:
         content: Any = json.loads(text)
         wrong, checked, name = dict(content["wrong"]), float(content["checked"]), content["node"]
         evidence = evidence_from(content["evidence"]) if content["evidence"] else None
+        treated = _treated(content.get("treated"))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NodeReportError(f"report of {node}: {error or 'no object'}") from error
     if name != node:
@@ -61,7 +74,12 @@ def parse_report(text: str, node: str) -> NodeReport:
     for key, said in wrong.items():
         if not (isinstance(key, str) and _NAME.fullmatch(key) and isinstance(said, str)):
             raise NodeReportError(f"report of {node}: found {str(key)[:64]!r}, allowed: a name with a text")
-    return NodeReport(node, checked, {key: said[:_LONGEST] for key, said in wrong.items()}, evidence)
+    return NodeReport(node, checked, {key: said[:_LONGEST] for key, said in wrong.items()}, evidence, treated)
+
+
+def _treated(content: Mapping[str, Any] | None) -> NodeTreated | None:
+    """What a report says of a treatment; reports of older programs have none."""
+    return NodeTreated(str(content["key"]), visible(str(content["error"]))[:_LONGEST]) if content else None
 
 
 def faults_of_reason(reason: str) -> tuple[Fault, ...]:

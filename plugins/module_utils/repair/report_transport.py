@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How a report comes from a node to the controllers: sealed by munge, over a connection of its own.
 
-The node connects, sends a line with the credential, and reads a line: ACCEPTED, with KEEPS if repair has the node, and
-what a person has closed on the controllers, a time and names of findings; or why the report was refused.
+The node connects, sends a line with the credential, and reads a line: ACCEPTED, with KEEPS if repair has the node,
+TREAT with what the node is to do and a key, and what a person has closed on the controllers, a time and names of
+findings; or why the report was refused.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..language.formatting import visible
 
 ACCEPTED = "accepted"
 KEEPS = "keeps"
+TREAT = "treat"
 MEASURED = "measured"
 """The second word of a result: the node, this, its key and the job are in the first line."""
 LARGEST = 1 << 21
@@ -69,12 +71,22 @@ class ClosedFindings(NamedTuple):
     names: Sequence[str]
 
 
+class NodeOrder(NamedTuple):
+    """What a node is to do by itself."""
+
+    what: str
+    """One of `repair/cases.BY_NODE`."""
+    key: str
+    """Tells treatments apart: each is carried out once."""
+
+
 class ReportReply(NamedTuple):
     """What the controllers say about a report that they have accepted."""
 
     keeps: bool = False
     """Whether repair returns the node to service, and not its health check."""
     closed: ClosedFindings | None = None
+    order: NodeOrder | None = None
 
 
 class Sent(NamedTuple):
@@ -88,17 +100,21 @@ class Sent(NamedTuple):
 def accepted(reply: ReportReply) -> str:
     """The line for a node whose report is accepted."""
     closed = (f"{reply.closed.when:.0f}", *reply.closed.names) if reply.closed else ()
-    return " ".join((ACCEPTED, *([KEEPS] if reply.keeps else ()), *closed))
+    order = (TREAT, *reply.order) if reply.order else ()
+    return " ".join((ACCEPTED, *([KEEPS] if reply.keeps else ()), *order, *closed))
 
 
 def _reply(words: Sequence[str]) -> ReportReply:
     """What is behind ACCEPTED."""
     keeps = [*words[:1]] == [KEEPS]
-    return ReportReply(keeps, _closed(words[1:] if keeps else words))
+    left = words[1:] if keeps else words
+    is_order = len(left) > 2 and left[0] == TREAT
+    order = NodeOrder(left[1], left[2]) if is_order else None
+    return ReportReply(keeps, _closed(left[3:] if is_order else left), order)
 
 
 def _closed(words: Sequence[str]) -> ClosedFindings | None:
-    """What is behind ACCEPTED; None without any, or if it cannot be understood."""
+    """A time and the findings that were closed then; None without any, or if it cannot be understood."""
     if len(words) < 2 or not words[0].isdecimal():
         return None
     return ClosedFindings(float(words[0]), words[1:])

@@ -16,6 +16,7 @@ from ...acceptance.tasks import PROGRAM as MEASURES
 from ...cluster.repair_key import treats
 from ...configuration.ports import REPAIR
 from ...nodes.health import health_environment
+from ...repair.node_treatments import PROGRAM as TREATMENT_PROGRAM
 from ..known import registered
 from ..known.host_paths import HEALTH_PROGRAM, LIB_DIR
 from ..known.program_files import library
@@ -71,16 +72,17 @@ def files(host: RunHost) -> list[HostFile]:
     chosen = host.option("slurm_health", "slurm_health_checks")
     checks = [name for name in chosen if name not in own and name not in BUILT_IN]
     return [
-        *program(),
+        *program(host),
         *(role_check(name) for name in checks),
         *(own_check(host, name, file) for name, file in own.items()),
         *(measuring_program() if host["slurm_repair"] else ()),
     ]
 
 
-def program() -> list[HostFile]:
-    """The program that runs the checks."""
-    return library("slurm-health", {HEALTH_PROGRAM: "programs.health_check"}, MARK)
+def program(host: RunHost) -> list[HostFile]:
+    """The program that runs the checks, and the one that mends the node, with the key `repair`."""
+    mends = {TREATMENT_PROGRAM: "programs.node_treatment"} if host["slurm_repair"] else {}
+    return library("slurm-health", {HEALTH_PROGRAM: "programs.health_check", **mends}, MARK)
 
 
 def measuring_program() -> list[HostFile]:

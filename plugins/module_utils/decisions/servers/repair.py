@@ -64,6 +64,7 @@ def settings(host: RunHost) -> dict[str, Any]:
         "controller": host.name.partition(".")[0],
         "job_user": host.option("accept", "accept_user"),
         "directory": f"{state_directory(host)}/repair",
+        "machines": bool(host["slurm_machines"]),
         "least_nodes": key.get("least_nodes", {}),
         "mail": key.get("mail", ""),
         "mode": key["mode"],

@@ -110,6 +110,10 @@ def test_what_observe_would_do(names: list[str], view: dict[str, Any], left: int
         ("disk-lost", FULL, False, "", ""),
         ("disk-lost", REBOOT, True, "", ""),
         ("port-errors", FULL, True, "", ""),
+        ("check-disk", FULL, True, "clean", ""),
+        ("check-disk", REBOOT, True, "", ""),
+        ("check-filesystems", FULL, True, "mount", "reboot"),
+        ("check-filesystems", REBOOT, False, "reboot", "reboot"),
         ("gpu-rows-failed", FULL, True, "", ""),
     ],
 )

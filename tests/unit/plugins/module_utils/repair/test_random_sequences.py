@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.drains import HEALTH, OWNERS, REPAIR
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import named
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair import brakes, case_states, cases, rounds
-from repair_model import FAULTS, Cluster, ModelNode, NodeAnswer, ViolatedError, random_trouble
+from repair_model import DONE, FAULTS, Cluster, ModelNode, NodeAnswer, ViolatedError, random_trouble
 
 # No part of ansible-core takes part.
 pytestmark = pytest.mark.once
@@ -50,8 +49,6 @@ class Disk:
 
     kept: dict[int, str] = field(default_factory=dict)
     killed_at: str = ""
-    cut_off: Callable[[Any], None] = lambda _case: None
-    """Gets each step that is not carried out."""
 
     def read(self) -> list[Any]:
         return [PARTS.cases.from_json(json.loads(text)) for text in self.kept.values()]
@@ -61,7 +58,6 @@ class Disk:
             raise KilledError
         self.kept[case.number] = json.dumps(PARTS.cases.to_json(case))
         if self.killed_at == "after writing":
-            self.cut_off(case)
             raise KilledError
 
 
@@ -83,7 +79,9 @@ def view_of(answer: NodeAnswer, case: Any, cluster: Cluster) -> Any:
         jobs=answer.jobs,
         movable=answer.movable,
         booted=answer.booted,
-        reset=answer.reset,
+        is_mended=answer.answers.get((case.number, len(case.treatments))) == DONE,
+        refused=answer.answers.get((case.number, len(case.treatments)), DONE).removeprefix(DONE),
+        power=answer.power,
         reserved=answer.reserved,
         checked=answer.checked,
         faults=(fault_of(answer.reported),) if answer.reported else (),
@@ -106,30 +104,33 @@ class RandomSequence:
     def __post_init__(self) -> None:
         self.choice = random.Random(self.seed)
         self.cluster = Cluster(self.choice, NODES)
-        self.disk.cut_off = self.cut_off
-        self.cluster.keeps = self.keeps
+        self.cluster.keeps, self.cluster.asks = self.keeps, self.asks
 
     def keeps(self, name: str) -> bool:
         """Whether the program returns a node, and not the health check."""
         return any(case.is_open and case.node == name and case.state != "person" for case in self.disk.read())
 
+    def asks(self, name: str) -> tuple[int, int, str] | None:
+        """What a node is asked to do when it is checked."""
+        for case in self.disk.read():
+            if not case.is_open or case.node != name or self.rules.stopped:
+                continue
+            view = view_of(self.cluster.said(self.cluster.nodes[name]), case, self.cluster)
+            if what := PARTS.case_states.asked_of_node(case, view):
+                return case.number, len(case.treatments), what
+        return None
+
     def carry_out(self, case: Any) -> None:
         """The hands: they may be cut off before or after, or fail."""
         what = self.disk.killed_at
-        if what in ("before acting", "failing"):
-            self.cut_off(case)
-            if what == "failing":
-                return
+        if what == "failing":
+            return
+        if what == "before acting":
             raise KilledError
         what_done = case.treatments[-1].what if case.treatments else ""
         self.cluster.act(case.node, case.step, case.number, len(case.treatments), case.passed, what_done)
         if what == "after acting":
             raise KilledError
-
-    def cut_off(self, case: Any) -> None:
-        """Count a treatment that is not carried out, and that the program cannot begin again."""
-        if case.step == "treat" and case.treatments[-1].what != "reboot":
-            self.cluster.nodes[case.node].cut_off += 1
 
     def one_round(self) -> None:
         """A round of the program. slurmctld may not answer, and then there is none."""
@@ -144,7 +145,6 @@ class RandomSequence:
             for name, node in cluster.nodes.items()
             if node.reported and node.drained_by == "the health check"
         }
-        cluster.forbidden = self.rules.stopped
         fleet = brakes.Fleet(nodes=NODES, hour=int(cluster.now // 3600) % 24)
 
         def look(case: Any) -> Any:
@@ -180,8 +180,10 @@ class RandomSequence:
             self.hold(node, "root" if what == "hold" else "")
         elif what == "stop":
             self.rules = replace(self.rules, stopped="root")
+            self.cluster.forbidden = "root"
         elif what == "start":
             self.rules = replace(self.rules, stopped="")
+            self.cluster.forbidden = ""
 
     def hold(self, node: ModelNode, who: str) -> None:
         """A person stops the case of a node, or lets it go on."""
@@ -211,6 +213,7 @@ class RandomSequence:
                 self.cluster.pass_time(self.choice.choice((300.0, 900.0, 2500.0)))
         self.calm = True
         self.rules = replace(self.rules, stopped="")
+        self.cluster.forbidden = ""
         for node in self.cluster.nodes.values():
             node.reserved = ""
             self.hold(node, "")
@@ -231,15 +234,34 @@ class RandomSequence:
             case = open_cases.get(name)
             if case and case.state != "person" and node.drained_by != "a person":
                 raise ViolatedError(f"the case of {name} does not end: {case}")
+            if node.is_off and not node.excused and not (case and case.state == "person"):
+                raise ViolatedError(f"{name} stays off: {case}")
             if not case and node.drained_by in ("repair", "the health check"):
                 raise ViolatedError(f"{name} is drained by {node.drained_by}, and has no case")
             if node.excused or not case:
                 continue
-            if not node.trouble:
+            if not node.trouble and "power cycle: " not in case.why:  # a machine that is not switched on in time
                 raise ViolatedError(f"{name} is well, and a person is asked: {case}")
-            treated = sum(self.cluster.now - when < 7 * 86400 for when in node.treated) + node.cut_off
-            if FAULTS[node.trouble.finding][0] not in self.cluster.for_people and treated < 2:
+            treated = sum(self.cluster.now - when < 7 * 86400 for when in node.treated) + node.refusals
+            treated += self.without_effect(node)
+            if treated < self.least_treatments(node, case):
                 raise ViolatedError(f"{name} was given up before its second treatment: {case}")
+
+    def least_treatments(self, node: ModelNode, case: Any) -> int:
+        """How often a node with trouble must have been treated before a person is asked."""
+        action = FAULTS[node.trouble.finding][0] if node.trouble else ""
+        if not action or action in self.cluster.for_people or "does not switch off" in case.why:
+            return 0
+        return 1 if "clean" in (action, *node.helpless) else 2
+
+    def without_effect(self, node: ModelNode) -> int:
+        """Treatments that were asked for and have not come about: somebody was faster, or the node has not asked in time."""
+        return sum(
+            (case.number, number, what) not in self.cluster.acts and (case.number, number) not in node.answers
+            for case in self.disk.read()
+            if case.node == node.name
+            for number, (_when, what) in enumerate(case.treatments, start=1)
+        )
 
 
 def test_the_model_knows_what_the_table_says() -> None:
@@ -273,7 +295,10 @@ MISTAKES = {
     "a reserved node is taken": ("case_states", 'if view.reserved else ""', 'if not view.reserved else ""'),
     "a node with jobs is treated": ("case_states", "if not view.is_quiet:", "if view.in_service:"),
     "jobs that can go on are requeued": ("case_states", "if view.movable and case.urgent:", "if view.movable:"),
-    "a reset begins again": ("case_states", "if case.treatments[-1].what != REBOOT:", "if case.held == '-':"),
+    "a reset is not waited for": ("case_states", "    if what in BY_NODE:\n", "    if case.held == '-':\n"),
+    "a refusal is believed": ("case_states", "or view.is_mended\n", "or view.is_mended or bool(view.refused)\n"),
+    "a machine stays off": ("case_states", "else _unless_held(case, START, now)", "else case"),
+    "a held case asks its node": ("case_states", "not (case.held or is_answered", "not (is_answered"),
     "a boot that has not begun is believed": (
         "case_states",
         "view.booted > case.boot + BOOT_APART",
@@ -288,7 +313,7 @@ MISTAKES = {
         "min(1, len(case.treatments))",
     ),
     "tries without end": ("brakes", "max(0, rules.tries - done)", "max(1, rules.tries - done)"),
-    "the same treatment again": ("case_states", "STRONGER[case.treatments[-1].what]", "case.treatments[-1].what"),
+    "the same treatment again": ("case_states", "wanted = STRONGER[last]", "wanted = last"),
     "a new fault is not seen": (
         "case_states",
         "    case = with_faults(case, view.faults)\n    if case.state == DRAINED",
