@@ -21,8 +21,11 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.health.gpu_findin
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host.kernel_messages import KernelMessage
 from ansible_collections.gpucluster.slurm.plugins.module_utils.nodes.health import health_environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair import node_treatments
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.node_treatments import TreatmentState
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.report_transport import (
     ClosedFindings,
+    NodeOrder,
     ReportReply,
     Sent,
 )
@@ -490,7 +493,13 @@ def test_the_controllers_are_told_what_has_changed(
     ((sealed, hosts, port),) = sent
     first, _newline, text = sealed.partition("\n")
     assert (first, hosts, port) == ("slurm gpu01", ["head", "head2"], 6830)
-    assert json.loads(text) | {"checked": 0} == {"node": "gpu01", "checked": 0, "wrong": {}, "evidence": None}
+    assert json.loads(text) | {"checked": 0} == {
+        "node": "gpu01",
+        "checked": 0,
+        "wrong": {},
+        "evidence": None,
+        "treated": None,
+    }
     # Evidence is sent until it is accepted; then the controllers are asked what a person has closed.
     (node / "journal").write_text(said_by_kernel(FALLEN))
     errors.append("head:6830: Connection refused")
@@ -530,6 +539,35 @@ def test_a_node_that_repair_has_is_not_resumed(health: ModuleType, monkeypatch: 
     # It is well, and nobody is asked any more.
     assert run(health, monkeypatch, node, "exit 0") == []
     assert answers == []
+
+
+def test_a_node_begins_what_it_is_asked_for(
+    health: ModuleType, monkeypatch: pytest.MonkeyPatch, node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """munge, the connection and the program that mends the node are stand-ins."""
+    treatment, sent = node / "slurm-treatment", list[dict[str, Any]]()
+    treatment.write_text(f'#!/bin/sh\necho "$*" >>{node}/begun\n')
+    treatment.chmod(0o755)
+    monkeypatch.setattr(node_treatments, "PROGRAM", str(treatment))
+    monkeypatch.setattr(node_treatments, "STATE", str(node / "treatment.json"))
+    monkeypatch.setattr(health, "seal", lambda text, _reader: text.partition("\n")[2])
+
+    def send(sealed: str, _hosts: list[str], _port: int) -> Sent:
+        sent.append(json.loads(sealed))
+        return Sent([], ReportReply(keeps=True, order=NodeOrder("reset", "12-1796000000")))
+
+    monkeypatch.setattr(health, "send", send)
+    settings = json.loads((node / "settings.json").read_text())
+    repair = {"controllers": ["head"], "port": 6830, "reader": "slurm", "treats": True}
+    (node / "settings.json").write_text(json.dumps({**settings, "repair": repair}))
+    run(health, monkeypatch, node, "echo full; exit 1")
+    assert (node / "begun").read_text() == "begin reset 12-1796000000\n"
+    treatment.write_text("#!/bin/sh\necho no bus; exit 1\n")
+    for is_over in (False, True):
+        node_treatments.keep_state(TreatmentState("12-1796000000", "no reset", is_over))
+        run(health, monkeypatch, node, "echo full; exit 1")
+    assert [content["treated"] for content in sent] == [None, None, {"key": "12-1796000000", "error": "no reset"}]
+    assert "no bus" in capsys.readouterr().out
 
 
 def test_the_text_for_a_vendor(

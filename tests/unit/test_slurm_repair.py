@@ -9,7 +9,7 @@ import json
 import os
 import pwd
 import socket
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.hardware.sysfs im
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import locks
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_evidence import SavedEvidence, collect
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_files import CaseFiles
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.cases import treatment_key
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.measured_node import SentResult
 from programs import StandIn, load
 
@@ -69,6 +70,7 @@ class Controller:
             "job_user": "daemon",
             "directory": str(directory / "repair"),
             "least_nodes": {},
+            "machines": False,
             "mail": "",
             "mode": "observe",
             "port": 6830,
@@ -255,64 +257,166 @@ def test_reports_of_others_are_refused(
     assert not [*(controller.directory / "repair").rglob("*.json")]
 
 
-def test_a_node_is_treated_to_the_end(controller: Controller, stand_in: StandIn) -> None:
-    """Mode reboot. What slurmctld was asked for is in a file; its answers are those of a node that can be mended."""
-    done, now = controller.directory / "done", controller.program.time.time()
-    controller.set(mode="reboot", job_user="root")
-    reservations = controller.directory / "reservations"
-    answers = (
-        f"*ping*) cat {controller.directory}/ping ;; *show*reservation*) cat {reservations} ;;",
-        f'*show*) cat {controller.directory}/nodes ;; *) echo "$*" >>{done} ;;',
-    )
-    kept = f'case "$*" in create*) echo ReservationName=repair-n2 >{reservations} ;; delete*) : >{reservations} ;; esac'
-    stand_in("scontrol", f'{kept}; case "$*" in {" ".join(answers)} esac')
-    jobs = controller.directory / "jobs"
-    stand_in("squeue", f'case "$*" in *--jobs=77*) echo 77 RUNNING ;; *--nodelist*) cat {jobs} ;; esac')
-    stand_in("sbatch", "cat >/dev/null; echo 77")
-    ours = "gpucluster.slurm repair: case 1: xid-79"
+class TreatedNode:
+    """Node n2 of a controller in a mode that treats. What Slurm and machines were asked for is in a file."""
 
-    def rounds(expected: str, *asked: str, count: int = 3) -> None:
-        """Rounds, a minute apart: where the case is then, and what slurmctld was asked for."""
-        done.write_text("")
+    def __init__(self, controller: Controller, stand_in: StandIn, mode: str, finding: str) -> None:
+        self.controller, self.directory = controller, controller.directory
+        self.done, self.reservations = self.directory / "done", self.directory / "reservations"
+        self.begun = controller.program.time.time()
+        self.reason = f"gpucluster.slurm repair: case 1: {finding}"
+        controller.set(mode=mode, job_user="root", machines=True)
+        answers = (
+            f"*ping*) cat {self.directory}/ping ;; *show*reservation*) cat {self.reservations} ;;",
+            f'*show*) cat {self.directory}/nodes ;; *) echo "$*" >>{self.done} ;;',
+        )
+        kept = f"create*) echo ReservationName=repair-n2 >{self.reservations} ;; delete*) : >{self.reservations} ;;"
+        stand_in("scontrol", f'case "$*" in {kept} esac; case "$*" in {" ".join(answers)} esac')
+        jobs = self.directory / "jobs"
+        stand_in("squeue", f'case "$*" in *--jobs=77*) echo 77 RUNNING ;; *--nodelist*) cat {jobs} ;; esac')
+        stand_in("sbatch", "cat >/dev/null; echo 77")
+        stand_in("slurm-machine", f'[ $1 = state ] && cat {self.directory}/power || echo "$*" >>{self.done}')
+        self.has_power(True)
+        self.job("")
+
+    def rounds(self, expected: str, *asked: str, count: int = 3) -> None:
+        """Rounds, a minute apart: where the case is then, and what was asked for."""
+        self.done.write_text("")
         for _round in range(count):
-            controller.later(60)
-            assert controller.program.main(["round"]) == 0
-        assert controller.files.read()[0].state == expected
-        assert [*dict.fromkeys(done.read_text().splitlines())] == [*asked]
+            self.controller.later(60)
+            assert self.controller.program.main(["round"]) == 0
+        assert self.controller.files.read()[0].state == expected
+        assert [*dict.fromkeys(self.done.read_text().splitlines())] == [*asked]
 
-    def job(state: str, requeue: str) -> None:
-        words = "\x1f".join(("7", state, "n[1-2]", requeue, "1"))
-        jobs.write_text(f"{words}\x1e\n" if state else "")
+    def job(self, state: str) -> None:
+        """The job of the node: its state, or none."""
+        words = "\x1f".join(("7", state, "n[1-2]", "1", "1"))
+        (self.directory / "jobs").write_text(f"{words}\x1e\n" if state else "")
 
-    job("RUNNING", "1")
+    def has_power(self, is_on: bool) -> None:
+        (self.directory / "power").write_text("on\n" if is_on else "off\n")
+
+    def is_drained(self, state: str, behind: str = "") -> None:
+        """slurmctld shows the node as drained by repair."""
+        self.controller.say(n2=f"{state}+DRAIN {self.reason}{behind} [root@1796000000]")
+
+    def boots(self) -> None:
+        """The node has booted, and waits."""
+        self.controller.boots["n2"] = int(self.controller.program.time.time())
+        self.is_drained("DOWN", " : reboot complete")
+        self.controller.later(1000)
+        self.rounds("booted")
+
+    def is_proven(self) -> None:
+        """It is measured, and returns."""
+        self.rounds("booted", *MEASURED_IN)
+        # slurmctld shows the reservation at the node some seconds later.
+        behind = (self.directory / "nodes").read_text().partition("case 1: ")[2].partition(" [")[0].partition(" : ")[2]
+        reason = f"{self.reason} : {behind}" if behind else self.reason
+        self.controller.say(n2="IDLE")
+        self.rounds("booted")
+        (measuring,) = self.controller.files.measurings()
+        self.controller.send(f"n2 measured {measuring.key} 77\nnot measured: stream: hpcc: not found\n", 0)
+        self.rounds("booted", f"update NodeName=n2 State=DRAIN Reason={reason}", DELETED, count=1)
+        self.is_drained("IDLE", f" : {behind}" if behind else "")
+        self.rounds("measured", "update NodeName=n2 State=RESUME Reason=Not responding (resumed)")
+        self.controller.say()
+        self.rounds("returned")
+        assert self.controller.report("n2", {}) == "accepted\n"
+
+
+def test_a_node_is_treated_to_the_end(controller: Controller, stand_in: StandIn) -> None:
+    """Mode reboot."""
+    node = TreatedNode(controller, stand_in, "reboot", "xid-79")
+    node.job("RUNNING")
     controller.say(n2=f"MIXED+DRAIN {LOST}")
     assert controller.report("n2", {"xid-79": "GPU has fallen off the bus"}).startswith("accepted")
-    rounds("saved", f"update NodeName=n2 State=DRAIN Reason={ours}")
+    node.rounds("saved", f"update NodeName=n2 State=DRAIN Reason={node.reason}")
     assert controller.report("n2", {"xid-79": "GPU has fallen off the bus"}) == "accepted keeps\n"
-    controller.say(n2=f"MIXED+DRAIN {ours} [root@1796000000]")
+    node.is_drained("MIXED")
     comment = "AdminComment=requeued by slurm-repair: n2 has xid-79"
-    rounds("drained", f"update JobId=7 {comment}", "requeue 7")
-    job("", "")
-    controller.say(n2=f"IDLE+DRAIN {ours} [root@1796000000]")
-    rounds("drained", f"reboot ASAP nextstate=DOWN reason={ours} n2")
-    booted = f"DOWN+DRAIN {ours} : reboot complete [root@1796000000]"
-    controller.boots["n2"] = int(now + 900)
-    controller.say(n2=booted)
-    controller.later(1000)
-    rounds("booted")
+    node.rounds("drained", f"update JobId=7 {comment}", "requeue 7")
+    node.job("")
+    node.is_drained("IDLE")
+    node.rounds("drained", f"reboot ASAP nextstate=DOWN reason={node.reason} n2")
+    node.boots()
     assert controller.report("n2", {}) == "accepted keeps\n"
-    rounds("booted", *MEASURED_IN)
-    # slurmctld shows the reservation at the node some seconds later.
-    controller.say(n2="IDLE")
-    rounds("booted")
-    (measuring,) = controller.files.measurings()
-    controller.send(f"n2 measured {measuring.key} 77\nnot measured: stream: hpcc: not found\n", 0)
-    rounds("booted", f"update NodeName=n2 State=DRAIN Reason={ours} : reboot complete", DELETED, count=1)
-    controller.say(n2=f"IDLE+DRAIN {ours} : reboot complete [root@1796000000]")
-    rounds("measured", "update NodeName=n2 State=RESUME Reason=Not responding (resumed)")
-    controller.say()
-    rounds("returned")
-    assert controller.report("n2", {}) == "accepted\n"
+    node.is_proven()
+
+
+def test_a_node_resets_its_gpus(controller: Controller, stand_in: StandIn) -> None:
+    """Mode full. The node hears of it when its health check reports."""
+    found = {"xid-48": "Double bit ECC error"}
+    node = TreatedNode(controller, stand_in, "full", "xid-48")
+    controller.say(n2="IDLE+DRAIN health check xid-48: Double bit ECC error [root@1796000000]")
+    assert controller.report("n2", found) == "accepted\n"
+    node.rounds("saved", f"update NodeName=n2 State=DRAIN Reason={node.reason}")
+    node.is_drained("IDLE")
+    assert controller.report("n2", found) == "accepted keeps\n"
+    node.rounds("treated")
+    key = treatment_key(controller.files.read()[0])
+    order = f"accepted keeps treat reset {key}\n"
+    assert controller.report("n2", found) == order
+    controller.program.main(["stop"])
+    assert controller.report("n2", found) == "accepted keeps\n"
+    controller.program.main(["start"])
+    controller.program.main(["hold", "n2"])
+    assert controller.report("n2", found) == "accepted keeps\n"
+    controller.set(mode="reboot")
+    assert controller.report("n2", found) == "accepted keeps\n"
+    controller.set(mode="full")
+    case = controller.files.read()[0]
+    controller.files.write(replace(case, held=""))
+    # What it has answered to an earlier order says nothing.
+    assert controller.report("n2", found, treated={"key": "1-7", "error": ""}) == order
+    node.rounds("treated")
+    assert controller.report("n2", {}, treated={"key": key, "error": ""}) == "accepted keeps\n"
+    node.is_proven()
+
+
+def test_a_node_that_cannot_reset_its_gpus_boots(controller: Controller, stand_in: StandIn) -> None:
+    found = {"xid-48": "Double bit ECC error"}
+    node = TreatedNode(controller, stand_in, "full", "xid-48")
+    controller.say(n2="IDLE+DRAIN health check xid-48: Double bit ECC error [root@1796000000]")
+    controller.report("n2", found)
+    node.rounds("saved", f"update NodeName=n2 State=DRAIN Reason={node.reason}")
+    node.is_drained("IDLE")
+    node.rounds("treated")
+    key = treatment_key(controller.files.read()[0])
+    controller.report("n2", found, treated={"key": key, "error": "a GPU has MIG instances"})
+    node.rounds("drained", count=1)
+    assert controller.files.read()[0].why == "reset: a GPU has MIG instances"
+    node.rounds("drained", f"reboot ASAP nextstate=DOWN reason={node.reason} n2", count=2)
+
+
+def test_a_machine_is_switched_off_and_on(controller: Controller, stand_in: StandIn) -> None:
+    """Mode full, with the key machines. Its operating system is asked first; a round that is lost is made up for."""
+    node = TreatedNode(controller, stand_in, "full", "disk-lost")
+    controller.say(n2="IDLE+DRAIN health check disk-lost: nvme0n1 [root@1796000000]")
+    controller.report("n2", {"disk-lost": "nvme0n1"})
+    node.rounds("saved", f"update NodeName=n2 State=DRAIN Reason={node.reason}")
+    node.is_drained("IDLE")
+    node.rounds("drained", "stop n2")
+    node.rounds("drained", "off n2")
+    node.has_power(False)
+    node.is_drained("DOWN*")
+    node.rounds("treated", "start n2")
+    node.rounds("treated", "start n2")
+    node.has_power(True)
+    node.rounds("treated")
+    node.boots()
+    assert controller.report("n2", {}) == "accepted keeps\n"
+    node.is_proven()
+
+
+def test_a_machine_that_stays_on_is_for_a_person(controller: Controller, stand_in: StandIn) -> None:
+    node = TreatedNode(controller, stand_in, "full", "disk-lost")
+    controller.say(n2="IDLE+DRAIN health check disk-lost: nvme0n1 [root@1796000000]")
+    controller.report("n2", {"disk-lost": "nvme0n1"})
+    node.rounds("saved", f"update NodeName=n2 State=DRAIN Reason={node.reason}")
+    node.is_drained("IDLE")
+    node.rounds("person", "stop n2", "off n2", count=20)
+    assert controller.files.read()[0].why == "its machine does not switch off"
 
 
 def test_results_of_measurements_are_kept(controller: Controller) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-_SERVICE = re.compile(r"/system\.slice/(?:[^/]+\.slice/)*([^/]+\.service)(?:/|$)", re.MULTILINE)
-"""A service in /proc/PID/cgroup. Users' own services are in user.slice, and users can make nothing in system.slice."""
+_SERVICE = re.compile(r"^[0-9]+:[^:]*:/system\.slice/(?:[^/\n]+\.slice/)*([^/\n]+\.service)(?:/|$)", re.MULTILINE)
+"""A service in /proc/PID/cgroup. What users make is below user.slice, whatever its name is."""
 
 
 class DeviceHolder(NamedTuple):

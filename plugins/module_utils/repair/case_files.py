@@ -75,7 +75,9 @@ class CaseFiles:
     def write_report(self, report: NodeReport) -> None:
         """Keep the report of a node, which replaces the one before. Raises OSError."""
         evidence = asdict(report.evidence) if report.evidence else None
-        self._replace(REPORTS, report.node, json.dumps({**report._asdict(), "evidence": evidence}))
+        treated = report.treated._asdict() if report.treated else None
+        content = {**report._asdict(), "evidence": evidence, "treated": treated}
+        self._replace(REPORTS, report.node, json.dumps(content))
 
     def report(self, node: str) -> NodeReport | None:
         """The last report of a node; None without one that can be read. It is not trusted, and stops no round."""

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Random sequences of faults, crashes, takeovers, old answers and people, judged by a model with its own ledger.
 
-The actions are the model's. 25 mistakes that are put into the program are each found.
+The actions are the model's. 27 mistakes that are put into the program are each found.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class RandomSequence:
         return 1 if "clean" in (action, *node.helpless) else 2
 
     def without_effect(self, node: ModelNode) -> int:
-        """Treatments that were asked for and have not come about: somebody was faster, or the node has not asked in time."""
+        """Treatments that were asked for and have not come about: somebody was faster, or the node did not ask."""
         return sum(
             (case.number, number, what) not in self.cluster.acts and (case.number, number) not in node.answers
             for case in self.disk.read()
@@ -295,9 +295,12 @@ MISTAKES = {
     "a reserved node is taken": ("case_states", 'if view.reserved else ""', 'if not view.reserved else ""'),
     "a node with jobs is treated": ("case_states", "if not view.is_quiet:", "if view.in_service:"),
     "jobs that can go on are requeued": ("case_states", "if view.movable and case.urgent:", "if view.movable:"),
-    "a reset is not waited for": ("case_states", "    if what in BY_NODE:\n", "    if case.held == '-':\n"),
-    "a refusal is believed": ("case_states", "or view.is_mended\n", "or view.is_mended or bool(view.refused)\n"),
-    "a machine stays off": ("case_states", "else _unless_held(case, START, now)", "else case"),
+    "a refusal is believed": ("case_states", "BOOT_APART or view.is_mended", "BOOT_APART or view.refused"),
+    "a machine is not seen to be off": (
+        "case_states",
+        "_is_renewed(case, view) or (what == POWER_CYCLE and view.power == OFF):",
+        "_is_renewed(case, view):",
+    ),
     "a held case asks its node": ("case_states", "not (case.held or is_answered", "not (is_answered"),
     "a boot that has not begun is believed": (
         "case_states",

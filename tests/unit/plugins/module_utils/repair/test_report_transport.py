@@ -20,6 +20,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.report_tra
     ACCEPTED,
     LARGEST,
     ClosedFindings,
+    NodeOrder,
     ReportError,
     ReportReply,
     Sent,
@@ -107,7 +108,9 @@ def test_a_report_comes_through(controller: Callable[[Callable[[socket.socket], 
 
 def test_the_next_controller_is_asked(controller: Callable[[Callable[[socket.socket], str]], int]) -> None:
     closed = ClosedFindings(1796000000.0, ["xid-79", "xid-48"])
-    replies = [ReportReply(), ReportReply(keeps=True), ReportReply(closed=closed), ReportReply(True, closed)]
+    order = NodeOrder("reset", "12-1796000000")
+    replies = [ReportReply(keeps, *others) for keeps in (False, True) for others in ((), (closed,), (None, order))]
+    replies.append(ReportReply(True, closed, order))
     for reply in replies:
         said = accepted(reply)
 
