@@ -72,6 +72,7 @@ class Controller:
             "least_nodes": {},
             "machines": False,
             "mail": "",
+            "mail_domain": "",
             "mode": "observe",
             "port": 6830,
             "quiet_hours": [],
@@ -290,7 +291,7 @@ class TreatedNode:
 
     def job(self, state: str) -> None:
         """The job of the node: its state, or none."""
-        words = "\x1f".join(("7", state, "n[1-2]", "1", "1"))
+        words = "\x1f".join(("7", state, "n[1-2]", "1", "1", "anna"))
         (self.directory / "jobs").write_text(f"{words}\x1e\n" if state else "")
 
     def has_power(self, is_on: bool) -> None:
@@ -325,8 +326,15 @@ class TreatedNode:
         assert self.controller.report("n2", {}) == "accepted\n"
 
 
-def test_a_node_is_treated_to_the_end(controller: Controller, stand_in: StandIn) -> None:
+def test_a_node_is_treated_to_the_end(
+    controller: Controller, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Mode reboot."""
+    sent, conf = controller.directory / "sent", controller.directory / "msmtprc"
+    conf.write_text("host relay\nfrom slurm@example.org\n")
+    monkeypatch.setattr(controller.program, "MSMTPRC", str(conf))
+    stand_in("msmtp", f'echo "to $3" >>{sent}; cat >>{sent}')
+    controller.set(mail_domain="example.org")
     node = TreatedNode(controller, stand_in, "reboot", "xid-79")
     node.job("RUNNING")
     controller.say(n2=f"MIXED+DRAIN {LOST}")
@@ -336,6 +344,8 @@ def test_a_node_is_treated_to_the_end(controller: Controller, stand_in: StandIn)
     node.is_drained("MIXED")
     comment = "AdminComment=requeued by slurm-repair: n2 has xid-79"
     node.rounds("drained", f"update JobId=7 {comment}", "requeue 7")
+    text = sent.read_text()
+    assert (text.count("to anna@example.org\n"), text.count("Subject: lab: job 7 was requeued\n")) == (3, 3)
     node.job("")
     node.is_drained("IDLE")
     node.rounds("drained", f"reboot ASAP nextstate=DOWN reason={node.reason} n2")

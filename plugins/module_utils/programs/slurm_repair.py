@@ -50,7 +50,7 @@ from ..repair import report_transport
 from ..repair.brakes import DAY, FULL, OBSERVE, Fleet, Rules, brake, treatments_left
 from ..repair.case_evidence import CaseEvidence, SavedEvidence
 from ..repair.case_files import CaseFiles
-from ..repair.case_mails import mail_about, news, untold
+from ..repair.case_mails import CaseMail, mail_about, mails_about_jobs, news, untold
 from ..repair.case_states import BUSY, PASSED, RUNS, Around, NodeView, asked_of_node, is_switched, proposal
 from ..repair.case_texts import case_document, case_table, case_text, measuring_lines
 from ..repair.cases import (
@@ -181,7 +181,15 @@ class SeenCluster:
             self.save(case)
             return
         with tried_now(f"case {case.number}, {case.step} {case.node}"):
-            NodeHands(as_root, self.files.write_measuring).carry_out(case, self.now)
+            NodeHands(as_root, self.files.write_measuring, self.tell_users).carry_out(case, self.now)
+
+    def tell_users(self, case: NodeCase, users: Mapping[int, str]) -> None:
+        """Send mails to users whose jobs were requeued. One that cannot be sent is not sent later."""
+        if not (domain := self.settings["mail_domain"]):
+            return
+        for user, mail in mails_about_jobs(case, users, self.settings["cluster"]).items():
+            with tried_now(f"case {case.number}"):
+                send(mail, f"{user}@{domain}")
 
 
 def look_around() -> SeenCluster:
@@ -337,15 +345,18 @@ def send_mail(files: CaseFiles, settings: Mapping[str, Any]) -> None:
     """
     cases = untold(files.read())
     if cases and settings["mail"]:
-        mail = mail_about(cases, settings["cluster"])
-        sender = sender_in(Path(MSMTPRC).read_text(encoding="utf-8"))
-        content = message_of(Mail("", mail.subject, mail.text), settings["mail"], sender).decode()
-        command = ["msmtp", f"--file={MSMTPRC}", "--", settings["mail"]]
-        answer = run(command, stdin=content, seconds=MAIL_SECONDS)
-        if answer.status:
-            raise CommandError(f"no mail to {settings['mail']}: {answer.message}")
+        send(mail_about(cases, settings["cluster"]), settings["mail"])
     for case in cases:
         files.write(replace(case, told=news(case)))
+
+
+def send(mail: CaseMail, address: str) -> None:
+    """Send a mail. Raises CommandError or OSError."""
+    sender = sender_in(Path(MSMTPRC).read_text(encoding="utf-8"))
+    content = message_of(Mail("", mail.subject, mail.text), address, sender).decode()
+    answer = run(["msmtp", f"--file={MSMTPRC}", "--", address], stdin=content, seconds=MAIL_SECONDS)
+    if answer.status:
+        raise CommandError(f"no mail to {address}: {answer.message}")
 
 
 def receive() -> int:

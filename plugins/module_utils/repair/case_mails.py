@@ -1,11 +1,11 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Mails to administrators: one for all cases that have opened, need a person or have ended since the last one."""
+"""Mails: to administrators one for all news of cases since the last one, and to users whose jobs were requeued."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..language.formatting import visible
@@ -44,6 +44,33 @@ def mail_about(cases: Sequence[NodeCase], cluster: str) -> CaseMail:
     left = [f"and {len(cases) - LONGEST_LIST} more"] if len(cases) > LONGEST_LIST else []
     lines = [*map(_line, cases[:LONGEST_LIST]), *left, "", "On a controller: slurm-repair show CASE", ""]
     return CaseMail(f"{cluster}: cases: {', '.join(what[:SUBJECTS])}{more}", "\n".join(lines))
+
+
+def mails_about_jobs(case: NodeCase, users: Mapping[int, str], cluster: str) -> dict[str, CaseMail]:
+    """The mails about jobs that were requeued, by user.
+
+    Args:
+        case: that of their node.
+        users: the user of each job.
+        cluster: its name.
+    """
+    return {user: _mail_about_jobs(case, _jobs_of(user, users), cluster) for user in sorted({*users.values()})}
+
+
+def _jobs_of(user: str, users: Mapping[int, str]) -> list[str]:
+    return [str(number) for number in sorted(users) if users[number] == user]
+
+
+def _mail_about_jobs(case: NodeCase, jobs: Sequence[str], cluster: str) -> CaseMail:
+    job, were = ("job", "was") if len(jobs) == 1 else ("jobs", "were")
+    subject = f"{cluster}: {job} {', '.join(jobs[:SUBJECTS])} {were} requeued"
+    lines = [
+        f"Node {case.node} has failed ({case.finding}), and jobs there could not go on.",
+        f"Slurm starts your {job} again from the beginning, on other nodes or when the node is mended:",
+        "",
+        *jobs,
+    ]
+    return CaseMail(subject, "\n".join([*lines, ""]))
 
 
 def _line(case: NodeCase) -> str:

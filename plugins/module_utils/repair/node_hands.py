@@ -21,7 +21,7 @@ from .node_views import node_view
 
 MACHINE = "slurm-machine"
 """The program that starts and stops machines (key `machines`)."""
-JOB_FIELDS = ("JobID", "State", "NodeList", "Requeue", "BatchFlag")
+JOB_FIELDS = ("JobID", "State", "NodeList", "Requeue", "BatchFlag", "UserName")
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class JobsOfNode:
     all: frozenset[int]
     movable: frozenset[int]
     """Batch jobs that run, and allow a requeue."""
+    users: Mapping[int, str]
+    """The user of each job."""
 
 
 def jobs_on_nodes(names: Iterable[str]) -> Mapping[str, JobsOfNode]:
@@ -55,7 +57,8 @@ def _jobs(jobs: Iterable[Mapping[str, str]]) -> JobsOfNode:
         for number, job in numbers.items()
         if (job["State"], job["Requeue"], job["BatchFlag"]) == ("RUNNING", "1", "1")
     ]
-    return JobsOfNode(frozenset(numbers), frozenset(movable))
+    users = {number: job["UserName"] for number, job in numbers.items()}
+    return JobsOfNode(frozenset(numbers), frozenset(movable), users)
 
 
 def reason_for(case: NodeCase) -> str:
@@ -71,6 +74,8 @@ class NodeHands:
     """In it, commands are root's."""
     write_measuring: Callable[[NodeMeasuring], None]
     """Keeps the record of a measurement."""
+    tell_users: Callable[[NodeCase, Mapping[int, str]], None]
+    """Tells the users of jobs that they were requeued for a case."""
 
     def carry_out(self, case: NodeCase, now: float) -> None:
         """Do the step of a case, unless somebody else has the node by now. Raises CommandError or OSError."""
@@ -92,6 +97,7 @@ class NodeHands:
                 why = f"AdminComment=requeued by slurm-repair: {case.node} has {case.finding}"
                 self._do("scontrol", "update", f"JobId={number}", why)
                 self._do("scontrol", "requeue", str(number))
+            self.tell_users(case, {number: jobs.users[number] for number in sorted(jobs.movable)})
         elif case.step == TREAT and view.is_quiet and not view.states & BOOTING:
             self._mend(case, case.treatments[-1])
         elif case.step == START:

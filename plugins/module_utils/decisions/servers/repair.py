@@ -67,6 +67,7 @@ def settings(host: RunHost) -> dict[str, Any]:
         "machines": bool(host["slurm_machines"]),
         "least_nodes": key.get("least_nodes", {}),
         "mail": key.get("mail", ""),
+        "mail_domain": host["slurm_mail"].get("domain", ""),
         "mode": key["mode"],
         "port": REPAIR,
         "quiet_hours": [int(hour) for hour in quiet.split("-")] if quiet else [],

@@ -60,7 +60,8 @@ class SlurmOfModel:
         if command[0] == "squeue":
             jobs = self.node.jobs.items()
             return "".join(
-                f"{job}\x1fRUNNING\x1f{self.node.name}\x1f{int(movable)}\x1f1\x1e\n" for job, (_end, movable) in jobs
+                f"{job}\x1fRUNNING\x1f{self.node.name}\x1f{int(movable)}\x1f1\x1fanna\x1e\n"
+                for job, (_end, movable) in jobs
             )
         if not command[2].startswith("JobId="):  # the comment of a job
             self.do([*command[1:]])
@@ -130,7 +131,10 @@ class SequenceWithHands(RandomSequence):
         def write_measuring(_record: object) -> None:
             self.cluster.act(case.node, "measure", case.number, len(case.treatments), case.passed, "")
 
-        self.program.NodeHands(as_root, write_measuring).carry_out(case, self.cluster.now)
+        def tell_users(_case: object, _users: object) -> None:
+            pass
+
+        self.program.NodeHands(as_root, write_measuring, tell_users).carry_out(case, self.cluster.now)
 
 
 def run_sequences(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
