@@ -10,7 +10,12 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.health.finding_table import named
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair import cases
-from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_mails import mail_about, news, untold
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_mails import (
+    mail_about,
+    mails_about_jobs,
+    news,
+    untold,
+)
 
 # No part of ansible-core takes part.
 pytestmark = pytest.mark.once
@@ -38,6 +43,15 @@ def test_a_mail_names_the_cases() -> None:
     assert first.startswith("Case 1, node n1, xid-79: opened 2001-09-09 ")
     assert second.endswith("(treated 2 times in 7 days X: 1)")
     assert last == "On a controller: slurm-repair show CASE"
+
+
+def test_users_hear_of_requeued_jobs() -> None:
+    mails = mails_about_jobs(case_of(1), {9: "anna", 7: "anna", 8: "ben"}, "lab")
+    assert [*mails] == ["anna", "ben"]
+    assert mails["anna"].subject == "lab: jobs 7, 9 were requeued"
+    assert mails["anna"].text.split("\n")[-3:] == ["7", "9", ""]
+    assert mails["ben"].subject == "lab: job 8 was requeued"
+    assert mails["ben"].text.startswith("Node n1 has failed (xid-79), and jobs there could not go on.\n")
 
 
 def test_a_fault_of_all_nodes_makes_one_short_mail() -> None:
