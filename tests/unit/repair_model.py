@@ -63,6 +63,8 @@ class ModelNode:
     name: str
     trouble: Trouble | None = None
     drained_by: str = ""
+    drained_for: int = 0
+    """The case for which repair has drained it last."""
     jobs: dict[int, tuple[float, bool]] = field(default_factory=dict)
     """When each job ends, and whether it allows a requeue."""
     booted: float = 0.0
@@ -136,6 +138,10 @@ class Cluster:
         """Why nothing may begin now, as the model knows it."""
         self.keeps: Callable[[str], bool] = lambda _name: False
         """Whether the program says that it returns a node."""
+        self.refuses: Callable[[ModelNode, int], bool] = lambda node, _case: (
+            node.drained_by != REPAIR or bool(node.jobs)
+        )
+        """Whether a node sees that it must not do what it is asked for."""
         self.asks: Callable[[str], tuple[int, int, str] | None] = lambda _name: None
         """What the program asks a node to do when it is checked: case, number of the treatment, and which."""
 
@@ -182,11 +188,13 @@ class Cluster:
             return
         case, number, what = asked
         self._may_act(node, "treat", case)
-        if node.drained_by != REPAIR or node.jobs or self.choice.random() < 0.15:
+        if self.refuses(node, case) or self.choice.random() < 0.15:
             node.answers[case, number] = "it could not"
             node.refusals += 1
             node.helpless.append(what)
         else:
+            if node.drained_by != REPAIR or node.jobs:
+                raise ViolatedError(f"{what} by a node of {node.drained_by or 'nobody'} with jobs {[*node.jobs]}")
             self._treat(node, case, number, what)
             node.answers[case, number] = DONE
 
@@ -279,7 +287,7 @@ class Cluster:
         if step == "save":
             node.saved.add(case)
         elif step == "drain":
-            self._drain(node)
+            self._drain(node, case)
         elif step == "requeue":
             if node.drained_by != REPAIR:
                 return  # the hand looks again
@@ -304,14 +312,14 @@ class Cluster:
         if step != "save" and node.held == case:
             raise ViolatedError(f"{step} although a person holds the case")
 
-    def _drain(self, node: ModelNode) -> None:
+    def _drain(self, node: ModelNode, case: int) -> None:
         if (node.drained_by == PERSON or node.reserved) and not self.stale:
             raise ViolatedError(f"a node of {node.drained_by or node.reserved} was to be drained")
         if node.drained_by != HEALTH or node.reserved:
             return  # the hand looks again
         if not node.troubled:
             raise ViolatedError("a healthy node was drained")
-        node.drained_by = REPAIR
+        node.drained_by, node.drained_for = REPAIR, case
 
     def _treat(self, node: ModelNode, case: int, treatment: int, what: str) -> None:
         if node.jobs and not self.stale:

@@ -1,7 +1,7 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The random sequences in mode reboot, with the code that asks slurmctld: what it asks for is right at that moment.
+"""The random sequences with the code that asks slurmctld and machines: what it asks for is right at that moment.
 
 slurmctld is the model, which answers as it stands: the round may have seen a node as it was a minute ago.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import Record
-from ansible_collections.gpucluster.slurm.plugins.module_utils.repair import brakes, cases, node_hands
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair import brakes, cases, node_hands, node_treatments
 from repair_model import HEALTH, PERSON, REPAIR, Cluster, ModelNode, ViolatedError
 from test_random_sequences import RULES, KilledError, RandomSequence
 
@@ -27,9 +27,17 @@ pytestmark = pytest.mark.once
 
 REASONS = {
     HEALTH: "health check xid-79: lost",
-    REPAIR: "gpucluster.slurm repair: case 1: xid-79",
+    REPAIR: "gpucluster.slurm repair: case {}: xid-79",
     PERSON: "new DIMMs",
 }
+
+
+def record_of(node: ModelNode) -> Record:
+    """What slurmctld shows of a node."""
+    states = [*sorted(node.states, key=("IDLE", "ALLOCATED").__contains__, reverse=True)]
+    states += ["RESERVED"] if node.reserved else []
+    reason = REASONS.get(node.drained_by, "").format(node.drained_for)
+    return {"NodeName": node.name, "State": "+".join(states), **({"Reason": f"{reason} [root@1]"} if reason else {})}
 
 
 @contextmanager
@@ -50,11 +58,8 @@ class SlurmOfModel:
     def node(self) -> ModelNode:
         return self.cluster.nodes[self.case.node]
 
-    def show(self, _what: str, name: str) -> list[Record]:
-        states = [*sorted(self.node.states, key=("IDLE", "ALLOCATED").__contains__, reverse=True)]
-        states += ["RESERVED"] if self.node.reserved else []
-        reason = REASONS.get(self.node.drained_by, "")
-        return [{"NodeName": name, "State": "+".join(states), **({"Reason": f"{reason} [root@1]"} if reason else {})}]
+    def show(self, _what: str, _name: str) -> list[Record]:
+        return [record_of(self.node)]
 
     def output(self, command: Sequence[str]) -> str:
         if command[0] == "squeue":
@@ -71,6 +76,9 @@ class SlurmOfModel:
 
     def do(self, words: Sequence[str]) -> None:
         """Carry a command out, if it is right."""
+        if words[0] in ("stop", "off", "start"):
+            self.switch(words[0])
+            return
         wanted = "drain" if "State=DRAIN" in words else "return" if "State=RESUME" in words else words[0]
         node = self.node
         allowed = ("", HEALTH) if wanted == "drain" else (REPAIR,)
@@ -90,15 +98,33 @@ class SlurmOfModel:
         case = self.case
         self.cluster.act(case.node, step, case.number, len(case.treatments), case.passed, "reboot")
 
+    def switch(self, word: str) -> None:
+        """Switch the machine."""
+        case, node = self.case, self.node
+        if node.drained_by != REPAIR or (word != "start" and node.jobs):
+            raise ViolatedError(f"{word} of the machine of a node of {node.drained_by} with jobs {[*node.jobs]}")
+        step = "start" if word == "start" else "treat"
+        self.cluster.act(case.node, step, case.number, len(case.treatments), case.passed, "power cycle")
+
 
 class SequenceWithHands(RandomSequence):
     """A random history in which the program asks slurmctld by itself."""
 
     def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch, program: ModuleType = node_hands) -> None:
-        rules = replace(RULES, mode=brakes.REBOOT, has_machines=False)
+        is_full = bool(seed % 2)
+        rules = replace(RULES, mode=brakes.FULL if is_full else brakes.REBOOT, has_machines=is_full)
         super().__init__(seed, rules=rules)
-        self.cluster.only_boots = True
+        self.cluster.only_boots, self.cluster.refuses = not is_full, self.refuses
         self.monkeypatch, self.program = monkeypatch, program
+
+    def refuses(self, node: ModelNode, case: int) -> bool:
+        """Whether the program on the node does not begin."""
+        self.monkeypatch.setattr(node_treatments, "show", lambda _what, _name: [record_of(node)])
+        try:
+            node_treatments.check_drained(node.name, case)
+        except node_treatments.NodeTreatmentError:
+            return True
+        return bool(node.jobs)  # their processes
 
     def happen_meanwhile(self, node: ModelNode) -> None:
         """What people do after the node was seen and before the step."""
