@@ -407,6 +407,7 @@ def test_the_table_has_every_directory_that_code_makes() -> None:
         "/run/gpucluster-slurm/first-boot.env",
         "/run/gpucluster-slurm/gpus-changed",
         "/run/gpucluster-slurm/health.json",
+        "/run/gpucluster-slurm/treatment.json",
         "/var/lib/gpucluster-slurm/accept",
         "/var/lib/gpucluster-slurm/accept/rolling.json",
         "/var/lib/gpucluster-slurm/accept/run.json",

@@ -548,7 +548,7 @@ def test_a_node_begins_what_it_is_asked_for(
     treatment, sent = node / "slurm-treatment", list[dict[str, Any]]()
     treatment.write_text(f'#!/bin/sh\necho "$*" >>{node}/begun\n')
     treatment.chmod(0o755)
-    monkeypatch.setattr(node_treatments, "PROGRAM", str(treatment))
+    monkeypatch.setattr(health, "PROGRAM", str(treatment))
     monkeypatch.setattr(node_treatments, "STATE", str(node / "treatment.json"))
     monkeypatch.setattr(health, "seal", lambda text, _reader: text.partition("\n")[2])
 

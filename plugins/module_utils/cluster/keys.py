@@ -748,10 +748,10 @@ KEYS = (
         """
         Cases of nodes that fail, with these keys.
 
-        C(mode), V(observe), V(reboot) or V(full). With V(observe) a case has the evidence of a node that fails, and says what
-        would mend it; nothing is done to nodes or in Slurm. With V(reboot) nodes are also drained, booted, measured
-        and returned; jobs that cannot go on are requeued. With V(full) nodes also reset their GPUs, mount file systems
-        again and make room, and with the key C(machines) they are switched off and on.
+        C(mode), V(observe), V(reboot) or V(full). With V(observe) a case has the evidence of a node that fails, and
+        says what would mend it; nothing is done to nodes or in Slurm. With V(reboot) nodes are also drained, booted,
+        measured and returned; jobs that cannot go on are requeued. With V(full) nodes also reset their GPUs, mount
+        file systems again and make room, and with the key C(machines) they are switched off and on.
 
         C(mail), the address that gets a mail when a case opens, needs a person, or ends. It needs the key C(mail).
 

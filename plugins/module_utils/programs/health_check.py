@@ -64,7 +64,7 @@ from ..language.formatting import visible
 from ..repair import node_treatments
 from ..repair.case_evidence import collect, vendor_text
 from ..repair.case_texts import moment
-from ..repair.report_transport import ReportReply, Sent, seal, send
+from ..repair.report_transport import PROGRAM, ReportReply, Sent, seal, send
 
 SILENT = "Not responding"
 """Beginning of Slurm's reasons for nodes that do not answer. Slurm replaces only these reasons."""
@@ -419,7 +419,7 @@ def examine() -> int:
     if reply.closed:
         close(reply.closed.names, "slurm-repair", reply.closed.when)
     if reply.order:
-        answer = run([node_treatments.PROGRAM, "begin", *reply.order])
+        answer = run([PROGRAM, "begin", *reply.order])
         if answer.status:
             print(answer.message)
     return 1 if wrong else 0

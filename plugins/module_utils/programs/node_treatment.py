@@ -25,7 +25,6 @@ from ..host.json_files import read_record
 from ..host.locks import locked
 from ..language.errors import CollectionError
 from ..repair.node_treatments import (
-    PROGRAM,
     NodeTreatmentError,
     TreatmentState,
     check_drained,
@@ -38,6 +37,7 @@ from ..repair.node_treatments import (
     reset_gpus,
     stop_units,
 )
+from ..repair.report_transport import PROGRAM
 
 SETTINGS = "/etc/gpucluster-slurm/health.json"
 HEALTH = "/usr/local/sbin/slurm-health"

@@ -29,7 +29,6 @@ from ..host.json_files import read_record
 from ..language.errors import CollectionError
 from .node_views import NodeTreated, node_view
 
-PROGRAM = "/usr/local/sbin/slurm-treatment"
 STATE = "/run/gpucluster-slurm/treatment.json"
 """The last treatment since the boot."""
 

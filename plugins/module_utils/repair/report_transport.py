@@ -22,6 +22,8 @@ from ..language.formatting import visible
 ACCEPTED = "accepted"
 KEEPS = "keeps"
 TREAT = "treat"
+PROGRAM = "/usr/local/sbin/slurm-treatment"
+"""What does on a node that TREAT names."""
 MEASURED = "measured"
 """The second word of a result: the node, this, its key and the job are in the first line."""
 LARGEST = 1 << 21

@@ -16,7 +16,7 @@ from ...acceptance.tasks import PROGRAM as MEASURES
 from ...cluster.repair_key import treats
 from ...configuration.ports import REPAIR
 from ...nodes.health import health_environment
-from ...repair.node_treatments import PROGRAM as TREATMENT_PROGRAM
+from ...repair.report_transport import PROGRAM as TREATMENT_PROGRAM
 from ..known import registered
 from ..known.host_paths import HEALTH_PROGRAM, LIB_DIR
 from ..known.program_files import library
