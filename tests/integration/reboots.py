@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ansible_collections.gpucluster.slurm.plugins.module_utils.language.hostlist import expand
 from lab import Lab, container, podman
 
 BOOT = """
@@ -30,7 +31,7 @@ WantedBy=sysinit.target
 END
 cat >/etc/systemd/system/slurmd.service.d/lab-boot.conf <<END
 [Service]
-Environment="SLURMD_OPTIONS=--conf-server $1:6817 -b"
+Environment="SLURMD_OPTIONS=--conf-server $1 -b"
 END
 systemctl daemon-reload
 systemctl enable --quiet lab-boot
@@ -42,7 +43,8 @@ REBOOTED = 129
 
 def write_stand_ins(lab: Lab, node: str) -> None:
     """Write the stand-ins for the kernel, which are there from the next boot on."""
-    lab.script(node, f"sh -es {lab.controller}", BOOT.encode())
+    servers = ",".join(f"{name}:6817" for name in expand(lab.cluster["controllers"]))
+    lab.script(node, f"sh -es {servers}", BOOT.encode())
 
 
 def has_rebooted(node: str) -> bool:
