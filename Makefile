@@ -34,7 +34,7 @@ all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecu
   molecule-faults molecule-people molecule-upgrade molecule-recovery molecule-rolling molecule-accept molecule-remove molecule-reset molecule-hundred@150 molecule-thousand@90 molecule-prologs \
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
   molecule-metrics@90 'molecule-rest molecule-rest-26.05' \
-  'molecule-rotation molecule-rotation-26.05' 'molecule-cases@90 molecule-cases-26.05@90' molecule-gpu-use molecule-guide molecule-notebook molecule-first \
+  'molecule-rotation molecule-rotation-26.05' 'molecule-cases@150 molecule-cases-26.05@150' molecule-gpu-use molecule-guide molecule-notebook molecule-first \
   molecule-image molecule-slurm-22.05 molecule-single device rdma site \
   'sanity sanity-rest sanity-hosts' core-2.20 galaxy \
   $(filter-out molecule-default sanity,$(test-lanes))
