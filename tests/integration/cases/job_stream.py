@@ -112,21 +112,21 @@ class Ledger:
         times += [(when, number) for number, several in self.ends.items() for when in several]
         return {number for when, number in times if killed - LOST_SECONDS <= when <= killed + 1}
 
-    def lost(self, outages: Sequence[Outage]) -> tuple[list[str], int]:
-        """What is wrong with jobs, a line each, and how many were lost as Slurm loses them.
+    def lost(self, outages: Sequence[Outage]) -> tuple[dict[int, str], int]:
+        """What is wrong with jobs, by their numbers, and how many were lost as Slurm loses them.
 
         Each job has ended once. It has begun once, or else on nodes whose jobs could not go on, if it allows a requeue.
         One that allows none ends with a node that is reset.
         """
-        wrong, lost = [], 0
+        wrong, lost = dict[int, str](), 0
         for job in self.jobs:
             starts, ends = self.starts.get(job.number, []), self.ends.get(job.number, [])
             if not job.requeues and len(starts) == 1 and not ends and _was_reset(starts[0], outages):
                 lost += 1
             elif len(ends) != 1 or not starts:
-                wrong.append(f"{job}: {len(ends)} ends, {starts}")
+                wrong[job.number] = f"{job}: {len(ends)} ends, {starts}"
             elif len(starts) > 1 and not (job.requeues and all(_could_not_go_on(one, outages) for one in starts[:-1])):
-                wrong.append(f"{job}: began again without need, {starts}")
+                wrong[job.number] = f"{job}: began again without need, {starts}"
         return wrong, lost
 
 
