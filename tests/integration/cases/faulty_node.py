@@ -103,7 +103,8 @@ class FaultyNode:
         number = f"16500000{self.gpus_replaced:05}"
         second = f"<uuid>GPU-{self.name}-{number}</uuid><serial>{number}</serial>{values}"
         gpus = f'<gpu id="00000000:3B:00.0"></gpu><gpu id="00000000:86:00.0">{second}</gpu>'
-        self.write(f"{PLACE}/driver.xml", f"<nvidia_smi_log>{gpus}</nvidia_smi_log>\n")
+        version = "<driver_version>580.95.05</driver_version>"
+        self.write(f"{PLACE}/driver.xml", f"<nvidia_smi_log>{version}{gpus}</nvidia_smi_log>\n")
 
     def change_settings(self, change: Callable[[dict[str, Any]], None]) -> None:
         """Change the settings of the health check."""
