@@ -20,6 +20,8 @@ CHECK = f"{CHECKS}/test-scratch"
 LASTING = "/var/lib/test-node"
 DROP_IN = "/etc/systemd/system/lab-boot.service.d/test-node.conf"
 AT_BOOT = "/usr/local/sbin/test-node-boots"
+BOOT_SECONDS = 20
+"""How long a boot takes, apart from the container's own: slurmctld has written meanwhile that it has asked for it."""
 
 SITE_CHECK = f"""\
 #!/bin/sh
@@ -56,7 +58,7 @@ class BootedNode(FaultyNode):
         write_stand_ins(self.lab, self.name)
         self.run(f"mkdir -p {PLACE} {LASTING} {DROP_IN.rpartition('/')[0]}")
         self.write(AT_BOOT, SCRIPT, "755")
-        self.write(DROP_IN, f"[Service]\nExecStart={AT_BOOT}\n")
+        self.write(DROP_IN, f"[Service]\nExecStart={AT_BOOT}\nExecStart=sleep {BOOT_SECONDS}\n")
         self.tell_driver("")
         LASTS(self)
         self.run(f"systemctl daemon-reload; {AT_BOOT}")

@@ -58,6 +58,9 @@ EVERY = 2.5
 """Minutes between two faults, or more while the node of the next one is not in service."""
 TAKEOVER, SITE = 10, 18
 """The minutes after which slurmctld of the first controller is killed, and site.yml runs."""
+WRITTEN = 7
+"""Seconds after which slurmctld has written that it has asked for a boot. If it is killed just after a boot, its
+successor does not know of the boot's end before ResumeTimeout."""
 AWAY = 3
 """Minutes for which the first controller is away at least."""
 PATIENCE = 25
@@ -195,9 +198,9 @@ class Observation:
         )
         return self.states.get(node) in IN_SERVICE and not is_open
 
-    def has_one(self, *states: str) -> bool:
-        """Whether a case is in one of these states."""
-        return any(case["state"] in states for case in self.cases.values())
+    def has_one(self, state: str, seconds: float = 0) -> bool:
+        """Whether a case has been in this state for so long."""
+        return any(case["state"] == state and time.time() - case["since"] >= seconds for case in self.cases.values())
 
 
 @dataclass
@@ -255,7 +258,7 @@ class Takeover:
     def advance(self, minute: float, seen: Observation) -> None:
         """Kill slurmctld, or start it, if it is time."""
         lab, first, second = self.controllers.lab, self.controllers.first, self.controllers.second
-        if self.stage == "waits" and minute >= TAKEOVER and seen.has_one("treated"):
+        if self.stage == "waits" and minute >= TAKEOVER and seen.has_one("treated", WRITTEN):
             self.killed = time.time()
             lab.command(first, "systemctl kill --signal=KILL slurmctld; systemctl stop slurmctld")
             self._reach("away", minute, second)
