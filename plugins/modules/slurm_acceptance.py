@@ -322,7 +322,7 @@ def as_user(user: str) -> list[str]:
 
 def nodes_now() -> dict[str, next_nodes.Node]:
     """All nodes of Slurm. Raises CommandError."""
-    return {node.name: node for node in map(next_nodes.node_of, show("node"))}
+    return next_nodes.nodes_of(show("node"), show("reservation"))
 
 
 def switches_now() -> dict[str, str]:

@@ -306,7 +306,7 @@ class Rolling:
 
 def nodes_now() -> dict[str, Node]:
     """All nodes of Slurm. Raises CommandError."""
-    return {node.name: node for node in map(rolling.node_of, show("node"))}
+    return rolling.nodes_of(show("node"), show("reservation"))
 
 
 def jobs_now(late: bool) -> list[Job]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ..client import drains
 from ..jobs.batch import JobRecord
 from ..language.hostlist import fold
-from ..rolling.next_nodes import BUSY, OUT, SILENT, Job, Node, describe_last, jobs_by_node
+from ..rolling.next_nodes import BUSY, MEASURED, OUT, SILENT, Job, Node, describe_last, jobs_by_node
 
 SUBMITTED, ENDED, READ, FAILED = "submitted", "ended", "read", "failed"
 """States of a task: it has a job, the job has ended, its output is in the record, or there is none."""
@@ -55,11 +55,13 @@ def choose(names: Sequence[str], nodes: Mapping[str, Node], jobs: Iterable[Job],
 
 
 def why_out(node: Node | None) -> str:
-    """Why a node takes no job; empty if it does."""
+    """Why a node takes no job of the run; empty if it does."""
     if node is None:
         return "Slurm does not know this node"
     if node.drained:
         return f"drained by {drains.owner(node.reason, node.user)} ({node.reason})"
+    if node.measured:
+        return MEASURED
     if node.flags & (OUT | SILENT):
         return f"{'+'.join(sorted(node.flags))} ({node.reason or 'no reason'})"
     return ""

@@ -18,6 +18,9 @@ REPAIR = "gpucluster.slurm repair: "
 MIG = "gpucluster.slurm: other MIG instances"
 DRIVER = "gpucluster.slurm: NVIDIA driver"
 
+MEASURES = "repair-"
+"""The reservation in which repair measures a node is named by this and the node, which is in service meanwhile."""
+
 OWNERS = {
     HEALTH: "the health check",
     ROLLING: "rolling",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ..acceptance.quick_level import MeasuringPlan, next_task, result
 from ..acceptance.tasks import PROGRAM, Task, command, job_of
-from ..client import slurm_records
+from ..client import drains, slurm_records
 from ..client.commands import CommandError, output, run
 from ..client.scontrol import Record, reason_of, show
 from ..jobs import batch
@@ -55,7 +55,7 @@ class NodeMeasuring:
 
     @property
     def reservation(self) -> str:
-        return f"repair-{self.node}"
+        return f"{drains.MEASURES}{self.node}"
 
     @property
     def job_name(self) -> str:

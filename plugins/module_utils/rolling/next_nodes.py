@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -27,6 +27,9 @@ OUT = frozenset(("DOWN", "FAIL", "FAILING", "POWERED_DOWN", "POWERING_DOWN", "PO
 """States in which a node is out of service without a drain."""
 SILENT = frozenset(("NOT_RESPONDING", "UNKNOWN"))
 """States in which nobody knows what runs on a node."""
+
+MEASURED = f"measured by {drains.OWNERS[drains.REPAIR]}"
+"""Why a node in service is left out."""
 
 ALL = "*"
 """The key of the budget of the partitions that have none of their own."""
@@ -46,6 +49,8 @@ class Node:
     reason: str = ""
     user: str = ""
     """Who has set the reason."""
+    measured: bool = False
+    """Whether repair measures it: it is in service for that alone."""
 
     @property
     def drained(self) -> bool:
@@ -112,14 +117,24 @@ class Decision:
 # -- what Slurm says -------------------------------------------------------------------------------------------------
 
 
-def node_of(record: Mapping[str, str]) -> Node:
-    """A node from a record of `scontrol show node`."""
+def nodes_of(records: Iterable[Mapping[str, str]], reservations: Iterable[Mapping[str, str]]) -> dict[str, Node]:
+    """All nodes by name, from the records of `scontrol show node` and `scontrol show reservation`."""
+    names = {reservation.get("ReservationName", "") for reservation in reservations}
+    return {record["NodeName"]: node_of(record, names) for record in records}
+
+
+def node_of(record: Mapping[str, str], reservations: Container[str] = ()) -> Node:
+    """A node from a record of `scontrol show node`.
+
+    reservations: the names of all. The record of a node shows its reservation some seconds later.
+    """
     flags = frozenset(re.sub(r"[^A-Z_+]", "", record.get("State", "UNKNOWN")).split("+")) - {""}
     if "*" in record.get("State", ""):
         flags |= {"NOT_RESPONDING"}
     reason = reason_of(record)
     partitions = tuple(filter(None, record.get("Partitions", "").split(",")))
-    return Node(record["NodeName"], flags, partitions, reason.text, reason.user)
+    measured = f"{drains.MEASURES}{record['NodeName']}" in reservations
+    return Node(record["NodeName"], flags, partitions, reason.text, reason.user, measured)
 
 
 SQUEUE = ["squeue", "--noheader", "--all", "--array"]
@@ -235,7 +250,7 @@ def decide(
 
 def _is_in_service(node: Node) -> bool:
     """Whether a node gets new jobs and answers, so that it can be drained."""
-    return not node.drained and not node.flags & (OUT | SILENT)
+    return not node.drained and not node.measured and not node.flags & (OUT | SILENT)
 
 
 def _place_out_of_service(decision: Decision, node: Node, jobs: Sequence[Job], late: bool) -> None:
@@ -246,6 +261,8 @@ def _place_out_of_service(decision: Decision, node: Node, jobs: Sequence[Job], l
         decision.failed[node.name] = f"somebody else set another reason while the node waited: {node.reason}"
     elif node.drained:
         decision.out[node.name] = f"drained by {drains.owner(node.reason, node.user)} ({node.reason})"
+    elif node.measured:
+        decision.out[node.name] = MEASURED
     elif node.flags & OUT:
         decision.out[node.name] = f"{'+'.join(sorted(node.flags))} ({node.reason or 'no reason'})"
     else:

@@ -30,6 +30,8 @@ class Slurm:
         self.others = ""
         self.reservation = "accept"
         self.reserved: str | None = None
+        self.measured = ""
+        """A node that repair measures."""
         self.jobs: dict[int, list[str]] = {}
         """By number: nodes, state and reason."""
         self.starts = True
@@ -40,7 +42,8 @@ class Slurm:
     def show(self, what: str, *_name: str) -> list[dict[str, str]]:
         if what == "node":
             return [{"NodeName": name, "Partitions": "all", **node} for name, node in self.nodes.items()]
-        return [] if self.reserved is None else [{"ReservationName": self.reservation, "Nodes": self.reserved}]
+        names = {f"repair-{self.measured}": self.measured or None, self.reservation: self.reserved}
+        return [{"ReservationName": name, "Nodes": nodes} for name, nodes in names.items() if nodes is not None]
 
     def output(self, command: Sequence[str]) -> str:
         if command[0] == "squeue":
@@ -182,6 +185,12 @@ def test_another_level_cancels_the_jobs_of_the_earlier_run(slurm: Slurm) -> None
     assert slurm.jobs[100][1] == "CANCELLED"
     step("next", tasks=TASKS[:1], change="long")
     assert 101 in slurm.jobs
+
+
+def test_a_node_that_repair_measures_is_left_out_and_named(slurm: Slurm) -> None:
+    slurm.measured = "n1"
+    begun = step("begin")
+    assert (begun["taken"], begun["left"]) == ("n[2-3]", {"n1": "measured by repair"})
 
 
 def test_nodes_with_jobs_of_others_are_left_out_and_named(slurm: Slurm) -> None:

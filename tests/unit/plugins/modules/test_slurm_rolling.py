@@ -27,6 +27,8 @@ class Slurm:
     def __init__(self) -> None:
         self.nodes = {f"n{number}": {"State": "IDLE", "Reason": ""} for number in range(1, 5)}
         self.jobs = ""
+        self.measured = ""
+        """A node that repair measures."""
         self.reserved = ""
         self.checks = 0
         """Jobs in the reservation."""
@@ -38,7 +40,8 @@ class Slurm:
             return [{"NodeName": name, "Partitions": "all", **node} for name, node in self.nodes.items()]
         if what == "job":
             return [{"JobId": job, "Requeue": "1", "BatchFlag": "1"} for job in self.may_requeue]
-        return [{"ReservationName": "gpucluster_rolling", "Nodes": self.reserved}] if self.reserved else []
+        names = {f"repair-{self.measured}": self.measured, "gpucluster_rolling": self.reserved}
+        return [{"ReservationName": name, "Nodes": nodes} for name, nodes in names.items() if nodes]
 
     def output(self, command: Sequence[str]) -> str:
         if command[0] == "squeue":
@@ -133,6 +136,17 @@ def test_a_plan_changes_nothing(slurm: Slurm) -> None:
     assert step("begin", check_mode=True)["table"][1] == "next      n[1-2]"
     assert json.dumps(slurm.nodes) == before
     assert not Path(slurm_rolling.RECORD).exists()
+
+
+def test_a_node_that_repair_measures_is_left_alone_and_the_run_does_not_fail(slurm: Slurm) -> None:
+    slurm.measured = "n1"
+    step("begin", nodes="n[1-2]")
+    assert ready(nodes="n[1-2]") == ["n2"]
+    step("prove", nodes="n[1-2]", results={"n2": ""})
+    step("judge", nodes="n[1-2]", results={"n2": ""})
+    ended = step("end", nodes="n[1-2]")
+    assert (ended["ok"], ended["left"]) == (True, {"n1": "measured by repair"})
+    assert slurm.nodes["n1"] == {"State": "IDLE", "Reason": ""}
 
 
 def test_a_node_whose_change_or_job_fails_is_drained_and_the_run_stops(slurm: Slurm) -> None:

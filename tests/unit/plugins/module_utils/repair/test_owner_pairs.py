@@ -41,8 +41,9 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.cases impo
     moved,
     opened,
 )
+from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.measured_node import NodeMeasuring
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.node_views import NodeReport, node_view
-from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import decide, node_of
+from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.next_nodes import decide, node_of, nodes_of
 from ansible_collections.gpucluster.slurm.plugins.module_utils.rolling.node_removal import Claims, decide_removal
 from plain_host import cluster
 
@@ -165,6 +166,28 @@ def test_accept_leaves_it_out(state: str, reason: str) -> None:
     assert progress.to_reserve(["n1"], [], nodes, [], {"gpu": 1}) == []
     # A node that repair has taken while it was measured keeps its reason.
     assert to_change([record(state, reason)], "drain", f"{drains.ACCEPT}stream 59 GB/s") == []
+
+
+BY_REPAIR = "measured by repair"
+
+
+@pytest.mark.parametrize("state", ["IDLE", "MIXED+MAINTENANCE", "IDLE+MAINTENANCE+NOT_RESPONDING"])
+@pytest.mark.parametrize("late", [False, True])
+def test_rolling_and_accept_leave_out_a_node_that_is_measured(state: str, late: bool) -> None:
+    """It is in service for its measurement alone, and shows the reservation of that some seconds later."""
+    of_repair = NodeMeasuring("n1", "1-2-0", NOW, OURS).reservation
+    nodes = nodes_of([record(state)], [{"ReservationName": of_repair, "Nodes": "n1"}])
+    found = decide(["n1"], nodes, [], {}, {"gpu": 1}, late)
+    assert found.out == {"n1": BY_REPAIR}
+    assert [*found.ready, *found.drain, *found.waiting, *found.failed, *found.late] == []
+    assert found.over
+    assert progress.choose(["n1"], nodes, [], waits=True).left == {"n1": BY_REPAIR}
+    assert progress.to_reserve(["n1"], [], nodes, [], {"gpu": 1}) == []
+
+
+def test_a_reservation_of_others_with_such_a_name_is_none_of_repair() -> None:
+    nodes = nodes_of([record("IDLE")], [{"ReservationName": "repair-n10", "Nodes": "n1"}, {"Nodes": "n1"}])
+    assert decide(["n1"], nodes, [], {}, {"gpu": 1}).drain == ["n1"]
 
 
 @pytest.mark.parametrize("reason", REASONS)
