@@ -4,7 +4,8 @@
 """Twelve kinds of faults in mode reboot, in random order, under a stream of jobs with a ledger of its own.
 
 Which kinds come back by themselves, and which need a person, is written in the list below. Meanwhile slurmctld is
-killed while a node boots, the other controller takes over, and site.yml runs while another node is in treatment.
+killed while a node boots, the other controller takes over, and site.yml and then rolling.yml run while nodes are in
+treatment.
 
 The faults are spread over all seven nodes, since a node that was treated twice in seven days is a person's. Rounds
 follow each other after five seconds, and not after a minute: one node at a time is in treatment, and each step of a
@@ -57,7 +58,7 @@ SEED = 20261130
 EVERY = 2.5
 """Minutes between two faults, or more while the node of the next one is not in service."""
 TAKEOVER, SITE = 10, 18
-"""The minutes after which slurmctld of the first controller is killed, and site.yml runs."""
+"""The minutes after which slurmctld of the first controller is killed, and site.yml runs; rolling.yml follows."""
 WRITTEN = 7
 """Seconds after which slurmctld has written that it has asked for a boot. If it is killed just after a boot, its
 successor does not know of the boot's end before ResumeTimeout."""
@@ -69,6 +70,15 @@ MOST_MINUTES = 75
 
 IN_SERVICE = ("idle", "mixed", "allocated", "completing", "planned")
 BY_ITSELF, BY_A_PERSON = "comes back by itself", "needs a person"
+
+LAST_STEP = "End the rolling change, and record what is left"
+"""The task of rolling.yml that tells what it has done."""
+MARK = """\
+---
+- name: Leave a mark
+  ansible.builtin.shell: date >>/run/rolled
+  changed_when: true
+"""
 
 TIMER = "/etc/systemd/system/slurm-repair.timer.d"
 QUICK = f"""
@@ -220,10 +230,13 @@ class FaultInTime:
     reset: float = 0.0
     """When the node was about to be reset by itself; 0 if it was not."""
 
+    def case_in(self, seen: Observation) -> dict[str, Any] | None:
+        """Its case; None without one."""
+        return seen.case_of(self.node.name, self.kind.finding)
+
     def advance(self, minute: float, seen: Observation, is_free: bool) -> None:
-        """Bring it further, if it is time. is_free: the faults of the node before it are over."""
-        kind, name = self.kind, self.node.name
-        case = seen.case_of(name, kind.finding)
+        """Bring it further, if it is time. is_free: it may begin, as far as others are concerned."""
+        kind, name, case = self.kind, self.node.name, self.case_in(seen)
         if self.stage == "waits" and is_free and minute >= self.begins and seen.is_in_service(name):
             self.began = time.time()
             kind.happens(self.node)
@@ -273,35 +286,56 @@ class Takeover:
 
 
 @dataclass
-class SiteRun:
-    """A run of site.yml while a node is in treatment."""
+class PlaybookRun:
+    """A run of a playbook while a node is in treatment."""
 
     lab: Lab
     pool: ThreadPoolExecutor
     booted: Sequence[str]
     """All boots of nodes."""
+    words: Sequence[str]
+    """The name of the playbook, and its arguments."""
     before: int = 0
-    """How many there were when the run began."""
+    """How many boots there were when the run began."""
     run: Future[Run] | None = None
 
-    def advance(self, minute: float, seen: Observation) -> None:
-        """Start it, if it is time."""
-        if not self.run and minute >= SITE and seen.has_one("booted"):
-            self.before = len(self.booted)
-            self.run = self.pool.submit(self.lab.playbook, "site", TAGS)
-            print(f"minute {minute:4.1f}: site.yml begins", flush=True)
+    def begin(self, minute: float) -> None:
+        """Start it."""
+        self.before = len(self.booted)
+        self.run = self.pool.submit(self.lab.playbook, *self.words)
+        print(f"minute {minute:4.1f}: {self.words[0]}.yml begins", flush=True)
 
     @property
     def is_over(self) -> bool:
         return self.run is not None and self.run.done()
 
-    def judge(self) -> None:
-        """It fails for no host, apart from nodes that boot meanwhile."""
+    @property
+    def runs(self) -> bool:
+        return self.run is not None and not self.run.done()
+
+    def judge(self) -> Run:
+        """Return the run. It fails for no host, apart from nodes that boot meanwhile."""
         assert self.run is not None
-        run = self.run.result()
-        print(f"site.yml: {run.rc}, failed: {run.failed}, changed: {run.changed}, boots: {self.booted[self.before :]}")
-        assert {*run.failed} <= {*self.booted[self.before :]}
+        run, booted = self.run.result(), self.booted[self.before :]
+        print(f"{self.words[0]}.yml: {run.rc}, failed: {run.failed}, changed: {run.changed}, boots: {booted}")
+        assert {*run.failed} <= {*booted}
         assert run.stats
+        return run
+
+
+class RollingRun(PlaybookRun):
+    """A run of rolling.yml: while nodes are in treatment, and without faults on nodes that it could take."""
+
+    def judge(self) -> Run:
+        """It has changed the other nodes, and has left those in treatment out."""
+        run = super().judge()
+        left = {row for *_where, result in run.results for row in result.get("table", ()) if row.startswith("left out")}
+        (end,) = (result for _host, task, result in run.results if task.endswith(LAST_STEP) and "broken" in result)
+        print(f"rolling.yml: done: {end['done']}, left out: {end['left']}", *sorted(left), sep="\n    ")
+        assert any("by repair" in row for row in left), left
+        assert (end["ok"], end["broken"]) == (True, {})
+        assert end["done"]
+        return run
 
 
 @pytest.fixture(name="controllers")
@@ -350,19 +384,26 @@ def nodes_with_stand_ins(
         yield nodes
 
 
-def happen(faults: Sequence[FaultInTime], takeover: Takeover, site: SiteRun, seen: Observation) -> None:
+def happen(
+    faults: Sequence[FaultInTime], takeover: Takeover, site: PlaybookRun, rolling: PlaybookRun, seen: Observation
+) -> None:
     """Let all faults happen, until all nodes are back."""
     begin = time.monotonic()
     seen.look()
-    while takeover.stage != "back" or not site.is_over or any(fault.stage != "over" for fault in faults):
+    while takeover.stage != "back" or not rolling.is_over or any(fault.stage != "over" for fault in faults):
         minute = (time.monotonic() - begin) / 60
         assert minute < MOST_MINUTES, [(fault.node.name, fault.kind.finding, fault.stage) for fault in faults]
         takeover.advance(minute, seen)
-        if takeover.stage == "back":
-            site.advance(minute, seen)
+        if takeover.stage == "back" and not site.run and minute >= SITE and seen.has_one("booted"):
+            site.begin(minute)
+        # A fault that nobody has found yet is one that rolling.yml would find.
+        unfound = any(fault.stage == "broken" and not fault.case_in(seen) for fault in faults)
+        if site.is_over and not rolling.run and not unfound and seen.has_one("booted"):
+            rolling.begin(minute)
         for place, fault in enumerate(faults):
             others = [before for before in faults[:place] if before.node is fault.node]
-            fault.advance(minute, seen, all(before.stage == "over" for before in others))
+            is_free = not rolling.runs and all(before.stage == "over" for before in others)
+            fault.advance(minute, seen, is_free)
         time.sleep(3)
         seen.look()
     print(f"measured: {len(faults)} faults in {(time.monotonic() - begin) / 60:.0f} minutes")
@@ -438,8 +479,10 @@ def judge_jobs(ledger: Ledger, outages: Sequence[Outage], killed: float) -> None
 
 
 def test_nodes_come_back_by_themselves_or_need_a_person_as_the_list_says(
-    lab: Lab, controllers: Controllers, treating: Lab, booted: list[str], nodes: dict[str, BootedNode]
+    lab: Lab, controllers: Controllers, treating: Lab, booted: list[str], nodes: dict[str, BootedNode], tmp_path: Path
 ) -> None:
+    (tmp_path / "mark.yml").write_text(MARK)
+    words = ("rolling", "-e", f"rolling_tasks={tmp_path}/mark.yml", "-e", "rolling_budget=2")
     known = case_files(controllers)
     assert not any(case.treatments for case in known.values()), "nodes were treated before: make the scenario anew"
     assert lab.command(FIRST, "slurm-repair list").count("\n") == 0, "no case is open"
@@ -450,8 +493,9 @@ def test_nodes_come_back_by_themselves_or_need_a_person_as_the_list_says(
     stream.start([FIRST, SECOND, *lab.nodes])
     try:
         with ThreadPoolExecutor(1) as pool:
-            site = SiteRun(treating, pool, booted)
-            happen(faults, takeover, site, seen)
+            site = PlaybookRun(treating, pool, booted, ("site", TAGS))
+            rolling = RollingRun(treating, pool, booted, words)
+            happen(faults, takeover, site, rolling, seen)
             ledger = stream.finish(600)
     finally:
         stream.stop()
@@ -467,5 +511,6 @@ def test_nodes_come_back_by_themselves_or_need_a_person_as_the_list_says(
         ledger, [outage_of(fault, cases[fault.node.name, fault.kind.finding]) for fault in faults], takeover.killed
     )
     site.judge()
+    rolling.judge()
     assert {where for where, _number, _state in seen.moved} == {FIRST, SECOND}
     assert sum(case.ends == BY_ITSELF for case in ended) >= 8
