@@ -142,7 +142,7 @@ def test_a_node_of_others_is_left_alone(node: Node, state: str, said: str) -> No
 @pytest.mark.parametrize("looks", [1, 2])
 def test_jobs_are_left_alone(node: Node, monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
     """Also one that has started before slurmd was stopped."""
-    answers = [{}, {}, {}]
+    answers: list[dict[str, str]] = [{}, {}, {}]
     answers[looks - 1] = {"7": "runs"}
     monkeypatch.setattr(node_treatments, "served_jobs", lambda _running: answers.pop(0))
     assert node.program.main(["run", "reset", KEY]) == 1

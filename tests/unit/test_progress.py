@@ -27,6 +27,7 @@ import yaml
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible_collections.gpucluster.slurm.plugins.callback import progress
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.host import slurm_health
+from plain_host import PlainHost
 from programs import environment
 from standing_hosts import Hosts
 from test_stopped_runs import cluster, standing
@@ -293,7 +294,8 @@ def test_what_a_check_can_only_tell_is_a_change(runs: Runs) -> None:
 def test_a_check_shows_each_diff_once(runs: Runs) -> None:
     """A program of the collection has one line, a setting its diff."""
     name = runs.directory / "health"
-    (program,) = [file for file in slurm_health.program() if file["path"].endswith("/health_check.py")]
+    host = PlainHost({"inventory_hostname": "h1", "slurm_repair": {}})
+    (program,) = [file for file in slurm_health.program(host) if file["path"].endswith("/health_check.py")]
     files = [
         {"path": str(name), "content": program["content"]},
         {"path": str(runs.directory / "x.conf"), "content": f"Port=1{CLEAR}\n"},

@@ -1,7 +1,10 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The key `rest` with two controllers, profile strict, the firewall, and a database host of its own."""
+"""The key `rest` with two controllers, profile strict, the firewall, and a database host of its own.
+
+It comes before test_controllers.py, which ends with one controller.
+"""
 
 from __future__ import annotations
 
