@@ -103,6 +103,7 @@ def test_jobs_have_the_options_of_containers(lab: Lab) -> None:
     assert as_user(lab, job).splitlines() == ["PYXIS_container_image=ubuntu:24.04"] * 2
 
 
+@pytest.mark.rare  # half a minute
 def test_a_node_without_the_required_plugin_is_repaired(lab: Lab, equipped: Site) -> None:
     """slurmd, which does not start without it, comes up in the same run."""
     node = "box02"
