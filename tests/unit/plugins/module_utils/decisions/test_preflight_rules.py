@@ -222,6 +222,7 @@ def test_a_token_of_a_suspended_user_stays_valid(kinds: Any) -> None:
         "AuthAltTypes has auth/jwt: tokens of suspended users are valid until they expire, or until jwt_key is "
         "replaced: bob, eve"
     ]
+    assert [*preflight.suspended_warnings(host.set(slurm_conf={"AuthAltTypes": None}))] == []
 
 
 def test_old_names_of_variables_warn_and_later_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
