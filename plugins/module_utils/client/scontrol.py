@@ -73,6 +73,15 @@ def serving() -> str:
 # -- nodes -----------------------------------------------------------------------------------------------------------
 
 
+def node_record(name: str) -> Record:
+    """The record of a node; empty if slurmctld does not know it. Raises CommandError."""
+    answer = run(["scontrol", "--oneliner", "show", "node", name])
+    if answer.status and "not found" not in answer.message:
+        raise CommandError(f"scontrol show node {name}: {answer.message}")
+    # scontrol takes other names of a host as well.
+    return next((each for each in records(answer.output) if each.get("NodeName") == name), {})
+
+
 def own_node() -> str:
     """The name of this node; slurmd passes it on to what it starts. Raises CommandError without one."""
     names = output(["scontrol", "show", "aliases"], seconds=15).split()

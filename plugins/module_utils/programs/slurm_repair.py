@@ -388,10 +388,10 @@ def take(credential: str, address: str) -> ReportReply:
         raise report_transport.ReportError(f"found user {sealed.uid}, allowed: {' or '.join(sorted(allowed))}")
     if (kind and not is_result) or not _NODE.fullmatch(first):
         raise report_transport.ReportError("found no name of a node in the first line")
-    records = [record for record in scontrol.show("node", first) if record.get("NodeName") == first]
-    if not records:
+    record = scontrol.node_record(first)
+    if not record:
         raise report_transport.ReportError(f"{first} is no node of this cluster")
-    names = [records[0].get("NodeAddr", ""), records[0].get("NodeHostName", ""), first]
+    names = [record.get("NodeAddr", ""), record.get("NodeHostName", ""), first]
     if not report_transport.is_from(address, filter(None, names)):
         raise report_transport.ReportError(f"{first}: found the address {address or 'unknown'} of another host")
     files = CaseFiles(settings["directory"])
@@ -412,7 +412,7 @@ def take(credential: str, address: str) -> ReportReply:
     keeps = settings["mode"] != OBSERVE and last is not None and last.is_open and last.state != PERSON
     if not last or settings["mode"] != FULL or files.stopped():
         return ReportReply(keeps, closed)
-    what = asked_of_node(last, with_answer(node_view(records[0], report), report, last))
+    what = asked_of_node(last, with_answer(node_view(record, report), report, last))
     return ReportReply(keeps, closed, NodeOrder(what, treatment_key(last)) if what else None)
 
 

@@ -19,7 +19,7 @@ from ..acceptance.quick_level import MeasuringPlan, next_task, result
 from ..acceptance.tasks import PROGRAM, Task, command, job_of
 from ..client import drains, slurm_records
 from ..client.commands import CommandError, output, run
-from ..client.scontrol import Record, reason_of, show
+from ..client.scontrol import Record, node_record, reason_of, show
 from ..jobs import batch
 from .case_states import FAILED, OUT, PASSED
 
@@ -120,7 +120,7 @@ class Measurer:
         if not measuring.job and not task:
             why = result(self.plan, measuring.node, measuring.outputs).faults if measuring.outputs else [NOTHING]
             return self._end(measuring, FAILED if measuring.outputs and why else PASSED, why)
-        record = _record(measuring)
+        record = node_record(measuring.node)
         if taken := _taken(measuring, record):
             return self._end(measuring, FAILED, [taken])
         if (measuring.job or measuring.outputs) and measuring.reservation not in reservations():
@@ -158,7 +158,7 @@ class Measurer:
         """Take the node out of service as before, if nobody else has, and end the measurement."""
         if measuring.job:
             self._cancel(measuring)
-        record = _record(measuring)
+        record = node_record(measuring.node)
         if record and measuring.reason and not _is_out(record):
             self._do("scontrol", "update", f"NodeName={measuring.node}", "State=DRAIN", f"Reason={measuring.reason}")
         if measuring.reservation in reservations() and not self._deleted(measuring):
@@ -218,11 +218,6 @@ class Measurer:
         if waited > SENT_SECONDS:
             return self._with_output(measuring, "", f"job {measuring.job} has ended as {state}, and has sent nothing")
         return measuring
-
-
-def _record(measuring: NodeMeasuring) -> Record:
-    """What slurmctld has of the node; empty if it does not know it. Raises CommandError."""
-    return next((each for each in show("node") if each.get("NodeName") == measuring.node), {})
 
 
 def _is_out(record: Record) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..client import drains, slurm_records
 from ..client.commands import output
-from ..client.scontrol import CLEARED, Record, reason_of, show
+from ..client.scontrol import CLEARED, Record, node_record, reason_of
 from ..health.finding_table import POWER_CYCLE, REBOOT
 from ..language.hostlist import expand
 from .case_states import BOOTING, FREE, OURS, NodeView
@@ -79,7 +79,7 @@ class NodeHands:
 
     def carry_out(self, case: NodeCase, now: float) -> None:
         """Do the step of a case, unless somebody else has the node by now. Raises CommandError or OSError."""
-        record = next((each for each in show("node", case.node) if each.get("NodeName") == case.node), None)
+        record = node_record(case.node)
         if not record:
             return
         jobs = jobs_on_nodes([case.node])[case.node]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..client.commands import run
 from ..client.drains import REPAIR
-from ..client.scontrol import reason_of, show
+from ..client.scontrol import node_record, reason_of
 from ..health import seen_findings
 from ..health.finding_table import NONE, RESET
 from ..host import replacing
@@ -83,7 +83,7 @@ def reported() -> NodeTreated | None:
 
 def check_drained(node: str, number: int) -> None:
     """See that a node is drained for a case, and idle. Raises CollectionError otherwise."""
-    record = next((each for each in show("node", node) if each.get("NodeName") == node), {})
+    record = node_record(node)
     view = node_view(record, None)
     reason = reason_of(record).text
     if not reason.startswith(f"{REPAIR}case {number}:"):

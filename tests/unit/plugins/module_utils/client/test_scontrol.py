@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client import environment
+from ansible_collections.gpucluster.slurm.plugins.module_utils.client.commands import CommandError
 from ansible_collections.gpucluster.slurm.plugins.module_utils.client.scontrol import (
     controllers,
+    node_record,
     reason_of,
     records,
     serving,
@@ -78,3 +80,14 @@ def test_reasons_are_without_who_and_when() -> None:
 def test_a_comment_that_looks_like_other_fields_changes_none() -> None:
     (node,) = records("NodeName=n1 State=IDLE Comment=x State=DOWN Reason=bad DIMM [root@1]")
     assert node["State"] == "IDLE"
+
+
+def test_a_node_that_slurm_does_not_know_has_no_record(stand_in: StandIn) -> None:
+    stand_in("scontrol", "echo NodeName=gpu01 State=IDLE")
+    assert node_record("gpu01")["State"] == "IDLE"
+    assert node_record("alias") == {}
+    stand_in("scontrol", "echo Node gpu02 not found; exit 1")
+    assert node_record("gpu02") == {}
+    stand_in("scontrol", "echo 'slurm_load_node error: Unable to contact slurm controller'; exit 1")
+    with pytest.raises(CommandError, match="show node gpu02: .*Unable to contact"):
+        node_record("gpu02")

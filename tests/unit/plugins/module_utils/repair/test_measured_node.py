@@ -64,10 +64,11 @@ class SlurmOfOneNode:
             raise KilledError
         self.kill_after -= 1
 
-    def show(self, what: str, *_name: str) -> list[Record]:
-        if what == "reservation":
-            return [{"ReservationName": "repair-n1"}] if self.reserved else []
-        return [{"NodeName": "n1", "State": "IDLE+DRAIN" if self.reason else "IDLE", "Reason": self.reason}]
+    def show(self, _what: str) -> list[Record]:
+        return [{"ReservationName": "repair-n1"}] if self.reserved else []
+
+    def node_record(self, _name: str) -> Record:
+        return {"NodeName": "n1", "State": "IDLE+DRAIN" if self.reason else "IDLE", "Reason": self.reason}
 
     def output(self, command: Sequence[str]) -> str:
         answer = self.run(command)
@@ -111,7 +112,7 @@ class SlurmOfOneNode:
 @pytest.fixture(name="slurm")
 def slurm_of_one_node(monkeypatch: pytest.MonkeyPatch) -> SlurmOfOneNode:
     slurm = SlurmOfOneNode()
-    for name in ("show", "output", "run"):
+    for name in ("show", "node_record", "output", "run"):
         monkeypatch.setattr(measured_node, name, getattr(slurm, name))
     return slurm
 

@@ -58,8 +58,8 @@ class SlurmOfModel:
     def node(self) -> ModelNode:
         return self.cluster.nodes[self.case.node]
 
-    def show(self, _what: str, _name: str) -> list[Record]:
-        return [record_of(self.node)]
+    def node_record(self, _name: str) -> Record:
+        return record_of(self.node)
 
     def output(self, command: Sequence[str]) -> str:
         if command[0] == "squeue":
@@ -119,7 +119,7 @@ class SequenceWithHands(RandomSequence):
 
     def refuses(self, node: ModelNode, case: int) -> bool:
         """Whether the program on the node does not begin."""
-        self.monkeypatch.setattr(node_treatments, "show", lambda _what, _name: [record_of(node)])
+        self.monkeypatch.setattr(node_treatments, "node_record", lambda _name: record_of(node))
         try:
             node_treatments.check_drained(node.name, case)
         except node_treatments.NodeTreatmentError:
@@ -151,7 +151,7 @@ class SequenceWithHands(RandomSequence):
             self.cluster.act(case.node, "save", case.number, len(case.treatments), case.passed, "")
             return
         slurm = SlurmOfModel(self.cluster, case, killed=what == "after acting")
-        for name in ("show", "output"):
+        for name in ("node_record", "output"):
             self.monkeypatch.setattr(self.program, name, getattr(slurm, name))
 
         def write_measuring(_record: object) -> None:
