@@ -294,8 +294,10 @@ def _treatment_begun(case: NodeCase, view: NodeView, around: Around, now: float)
     # slurmctld would show a boot that it was asked for.
     if what == REBOOT and _is_needless(case, view):
         return moved(_undone(case), BOOTED, now, OVER)
-    why = f"held by {case.held}" if case.held else around.brake
-    return replace(case, why=why) if why else begun(case, TREAT, now)
+    if why := f"held by {case.held}" if case.held else around.brake:
+        return replace(case, why=why)
+    is_late = now - when > around.rules.boot_seconds
+    return _again(case, around, now, f"{what}: it has not begun in time") if is_late else begun(case, TREAT, now)
 
 
 def _is_over(case: NodeCase, view: NodeView) -> bool:

@@ -23,6 +23,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.brakes imp
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.case_states import (
     CHECK,
+    OURS,
     Around,
     NodeView,
     next_case,
@@ -36,6 +37,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.repair.cases impo
     RETURNED,
     SAVE,
     SAVED,
+    TREAT,
     Fault,
     NodeCase,
     Treatment,
@@ -129,6 +131,22 @@ def test_treatments(finding: str, mode: str, machines: bool, first: str, second:
 def test_a_person_is_asked_at_once_where_nothing_else_helps() -> None:
     asked = next_case(case_of("port-errors"), drained("port-errors"), Around(Rules(mode=FULL), 2), NOW)
     assert (asked.state, asked.why) == (PERSON, "port-errors: person")
+
+
+def test_a_boot_that_slurmctld_never_begins_is_given_up() -> None:
+    """So it may be with a node that is dead."""
+    around, view = Around(Rules(mode=REBOOT), 2), drained("xid-79", owner=OURS)
+    case = moved(case_of("xid-79"), DRAINED, NOW)
+    steps = []
+    for minute in range(200):
+        left = around._replace(left=2 - len(case.treatments))
+        case = next_case(case, view, left, NOW + 60 * minute)
+        steps.append(case.step)
+        if case.state == PERSON:
+            break
+    assert case.why == "reboot: it has not begun in time; treated 2 times in 7 days"
+    assert len(case.treatments) == 2
+    assert 100 < steps.count(TREAT) < 130
 
 
 def test_a_node_that_is_gone_ends_its_case() -> None:
