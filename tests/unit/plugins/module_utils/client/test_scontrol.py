@@ -89,5 +89,5 @@ def test_a_node_that_slurm_does_not_know_has_no_record(stand_in: StandIn) -> Non
     stand_in("scontrol", "echo Node gpu02 not found; exit 1")
     assert node_record("gpu02") == {}
     stand_in("scontrol", "echo 'slurm_load_node error: Unable to contact slurm controller'; exit 1")
-    with pytest.raises(CommandError, match="show node gpu02: .*Unable to contact"):
+    with pytest.raises(CommandError, match=r"show node gpu02: .*Unable to contact"):
         node_record("gpu02")
