@@ -90,7 +90,8 @@ class SlurmOfModel:
             job = int(words[1])
             if job not in node.jobs or not node.jobs[job][1]:
                 raise ViolatedError("a requeue of a job that cannot be moved")
-            if not node.was_urgent:
+            # A person may have returned the node between two rounds, and then it has failed anew.
+            if not (node.was_urgent or node.excused):
                 raise ViolatedError("a requeue of a job that can go on")
             del node.jobs[job]
             return
