@@ -36,6 +36,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.cluster import (
     firewall_plans,
     job_scripts,
     keys,
+    machines_key,
     mail_key,
     monitoring_key,
     people_key,
@@ -281,6 +282,8 @@ TYPES: dict[Callable[..., Any], Schema] = {
     backup_key.times: TEXT,
     database_server_key.server: matching(database_server_key.SERVER),
     database_server_key.identifier: matching(database_server_key.IDENTIFIER),
+    machines_key.address: {"type": "string", "pattern": "\\{host\\}"},
+    machines_key.user: TEXT,
     mail_key.relay: TEXT,
     mail_key.sender: {"type": "string", "pattern": "^[^@]+@[^@]+$"},
     mail_key.domain: TEXT,
@@ -476,6 +479,7 @@ def document() -> Schema:
         "access": kind_of(access_key.ACCESS, "access", {"login_limits": kind_of(access_key.LOGIN_LIMITS)}),
         "backup": kind_of(backup_key.BACKUP, "backup", {"keep": kind_of(backup_key.KEEP, "backup")}),
         "database_server": kind_of(database_server_key.DATABASE_SERVER, "database_server"),
+        "machines": kind_of(machines_key.MACHINES, "machines"),
         "mail": kind_of(mail_key.MAIL, "mail"),
         "monitoring": {"anyOf": [matching(schema.NAME), kind_of(monitoring_key.MONITORING, "monitoring")]},
         "report": {
@@ -502,7 +506,7 @@ def document() -> Schema:
         "groups": {"anyOf": [MAPPING, list_of(kind_of(people_key.GROUP))]},
     }
     # An empty mapping of these is the same as none.
-    for key in ("access", "backup", "database_server", "mail", "firewall"):
+    for key in ("access", "backup", "database_server", "machines", "mail", "firewall"):
         nested[key] = {"anyOf": [{"type": "object", "maxProperties": 0}, nested[key]]}
     missing = constructed()
     keys = {}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +49,7 @@ def added_keys(head: str, login: str, nodes: str) -> dict[str, dict[str, Any]]:
         "access": {**PEOPLE, "access": {"administrators": ["ops", "admin"], "between_nodes": "host_based"}},
         "backup": {"backup": {"target": "/srv/backup"}},
         "repair": {"repair": {"mode": "observe"}},
+        "machines": {"machines": {"by": "program", "program": str(Path(__file__).parent / "machine_program")}},
         "database_server": {"database_server": {"host": "db.example.org"}},
         "mail": {"mail": {"relay": login, "sender": "slurm@cluster.example"}},
         "monitoring": {"monitoring": {"host": login, "users_and_accounts": True}},

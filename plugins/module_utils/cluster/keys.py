@@ -766,6 +766,35 @@ KEYS = (
         roles=("slurm_repair",),
     ),
     ClusterKey(
+        "machines",
+        "mapping",
+        """
+        How the controllers start, stop and ask the machines of nodes (C(slurm-machine)), with these keys.
+
+        C(by), V(ipmi), V(redfish), or V(program) for a program of the site.
+
+        C(address), the address of the BMC of a node, such as V({host}-bmc), with V({host}) in the place of the name of
+        the node. A port may follow. V(ipmi) and V(redfish) need it.
+
+        C(addresses), addresses of single nodes, which have another one.
+
+        C(user), the name with which the controllers log in to a BMC, which V(ipmi) and V(redfish) need. The password is
+        in the file C(machines_password) of C(slurm_secrets_dir), which may be encrypted with ansible-vault.
+
+        C(ca), a file next to this file with the certificates that V(redfish) trusts. Without it, these are those of
+        the system.
+
+        C(verify), V(false) if V(redfish) checks no certificates; the default is V(true).
+
+        C(program), a script next to this file, which the controllers call with V(start), V(stop) or V(state), and the
+        name of a node. With V(state) it prints V(on) or V(off).
+        """,
+        meaning="[how machines are started and stopped](machines.md)",
+        default={},
+        version_added="0.2.0",
+        variable=KeyVariable("slurm_machines"),
+    ),
+    ClusterKey(
         "mail",
         "mapping",
         """

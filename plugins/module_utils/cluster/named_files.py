@@ -18,6 +18,7 @@ from typing import Any
 
 from ..formats.characters import one_line
 from ..formats.directory_purposes import LONGEST, within
+from ..host.script_checks import ScriptError, check_script
 from ..language.formatting import shown
 from ..language.secret_forms import public_error
 
@@ -39,6 +40,14 @@ _PRIVATE_KEY = re.compile(rb"^-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----", re.MU
 ALLOWED = "allowed: a file next to the cluster file or below its directory, or an absolute path"
 
 _OF_KERNEL = ("/dev", "/proc", "/sys")
+_PARTS = (
+    ("slurm_monitoring", "receivers", "text"),
+    ("slurm_report", "password_file", "text"),
+    ("slurm_database_server", "ca", "certificate"),
+    ("slurm_machines", "ca", "certificate"),
+    ("slurm_machines", "program", "program"),
+)
+"""Variables with a file: the variable, the part that names it, and its kind."""
 _PACKAGES = ("apptainer_packages", "enroot_packages", "pyxis_packages")
 
 
@@ -95,8 +104,8 @@ def file_error(directory: str, name: Any, kind: str = "text") -> str:
 def content_error(kind: str, content: bytes) -> str:
     """Why a content cannot be used, as `..., allowed: ...`; empty if it can.
 
-    kind: `certificate`, `repository key` or `script`, which all users of a host can read, or `private key`. Others
-        may have any content.
+    kind: `certificate`, `repository key`, `script` or `program`, a script that hosts run, which all users of a host can
+        read, or `private key`. Others may have any content.
     """
     return _CONTENT[kind](content) if kind in _CONTENT else ""
 
@@ -116,6 +125,16 @@ def _repository_key_error(content: bytes) -> str:
     return _public_error(content)
 
 
+def _program_error(content: bytes) -> str:
+    try:
+        interpreter = check_script(content, elsewhere=True)
+    except ScriptError as error:
+        return f"which cannot run: {error}"
+    if not interpreter:
+        return "which is no text, allowed: a script"
+    return _public_error(content)
+
+
 def _private_key_error(content: bytes) -> str:
     return "" if _PRIVATE_KEY.search(content) else "which is no private key, allowed: a private key in PEM form"
 
@@ -127,6 +146,7 @@ def _public_error(content: bytes) -> str:
 _CONTENT: dict[str, Callable[[bytes], str]] = {
     "certificate": _certificate_error,
     "private key": _private_key_error,
+    "program": _program_error,
     "repository key": _repository_key_error,
     "script": _public_error,
 }
@@ -137,7 +157,7 @@ def named_file_errors(variables: Mapping[str, Any], directory: str) -> list[str]
 
     Args:
         variables: by name; those with files are slurm_packages, slurm_storage, slurm_monitoring, slurm_report,
-            slurm_database_server and the packages of container tools.
+            slurm_database_server, slurm_machines and the packages of container tools.
         directory: that of the cluster file, for relative names.
     """
     return [
@@ -166,15 +186,10 @@ def _named(variables: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
         yield from _of_entries("slurm_packages.files", source.get("files"))
         if isinstance(source.get("key"), str):
             yield "slurm_packages.key", source["key"], "repository key"
-    monitoring = variables.get("slurm_monitoring")
-    if isinstance(monitoring, Mapping) and monitoring.get("receivers"):
-        yield "slurm_monitoring.receivers", monitoring["receivers"], "text"
-    report = variables.get("slurm_report")
-    if isinstance(report, Mapping) and report.get("password_file"):
-        yield "slurm_report.password_file", report["password_file"], "text"
-    server = variables.get("slurm_database_server")
-    if isinstance(server, Mapping) and server.get("ca"):
-        yield "slurm_database_server.ca", server["ca"], "certificate"
+    for name, part, kind in _PARTS:
+        value = variables.get(name)
+        if isinstance(value, Mapping) and value.get(part):
+            yield f"{name}.{part}", value[part], kind
     mounts = variables.get("slurm_storage")
     for i, entry in enumerate(mounts if isinstance(mounts, list) else []):
         if isinstance(entry, Mapping):

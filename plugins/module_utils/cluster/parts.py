@@ -13,7 +13,7 @@ from ..configuration import ports
 from ..formats.directory_purposes import Use, directory_error, shared_uses, taken_directories, uses_of_slurm
 from ..language.formatting import shown
 from ..language.hostlist import expand
-from . import gres, keys, schema, storage_key
+from . import gres, keys, machines_key, schema, storage_key
 from .access_key import AccessKey
 from .backup_key import BackupKey
 from .firewall_plans import FirewallKey
@@ -116,6 +116,7 @@ def check_parts(
     check_paths(checker, "cgroup_conf", values["cgroup_conf"], {"CgroupMountpoint": "cgroups"})
     check_log_of_jobs(checker, slurm_conf)
     check_mail(checker, values["repair"], values["mail"])
+    machines_key.check_addresses(checker, values["machines"], node_hosts)
     return Parts(
         values=values,
         servers=servers,

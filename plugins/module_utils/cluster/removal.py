@@ -65,7 +65,9 @@ def edits(file: str, data: Mapping[str, Any], names: Sequence[str], policy: Docu
     found.nodes(data, leaving)
     found.partitions(data, leaving)
     found.storage(data, leaving)
-    found.addresses(data, leaving)
+    found.addresses(("addresses",), data.get("addresses"), leaving, "give the nodes among these their address in nodes")
+    machines = (data.get("machines") or {}).get("addresses")
+    found.addresses(("machines", "addresses"), machines, leaving, "give those that stay an entry of their own")
     found.further_addresses(data, leaving)
     for key, value in _scalars(data.get("slurm_conf") or {}, ("slurm_conf",)):
         if str(key[-1]).lower() in LISTS:
@@ -243,17 +245,17 @@ class _Edits:
             else:
                 self.hostlist(("storage", i, "hosts"), hosts, leaving)
 
-    def addresses(self, data: Mapping[str, Any], leaving: Collection[str]) -> None:
-        """Remove addresses of nodes; usually nodes have them in their entries."""
-        found = data.get("addresses") or {}
+    def addresses(self, key: Key, value: Mapping[str, Any] | None, leaving: Collection[str], remedy: str) -> None:
+        """Remove addresses of nodes. remedy: what a person does with an entry whose nodes leave in part."""
+        found = value or {}
         keys = [hosts for hosts in found if any(name in leaving for name in expand(str(hosts)))]
         for hosts in keys:
             if not all(name in leaving for name in expand(str(hosts))):
-                self.problem(("addresses", str(hosts)), "give the nodes among these their address in nodes")
+                self.problem((*key, str(hosts)), remedy)
         if keys and len(keys) == len(found):
-            self.edits.append(Edit(("addresses",)))
+            self.edits.append(Edit(key))
         else:
-            self.edits += [Edit(("addresses", hosts)) for hosts in keys]
+            self.edits += [Edit((*key, hosts)) for hosts in keys]
 
     def text(self, key: Key, text: str, leaving: Collection[str]) -> None:
         """Edit the lists of nodes in a text."""

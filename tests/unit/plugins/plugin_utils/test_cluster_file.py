@@ -146,6 +146,17 @@ hardware: {a: {sockets: 1, cores_per_socket: 2, threads_per_core: 1, real_memory
             "n1",
             "nodes: [{hosts: n2, hardware: a}]\n",
         ),
+        (
+            "nodes: [{hosts: n1, hardware: a}, {hosts: n2, hardware: a}]\n"
+            "machines: {by: ipmi, addresses: {n1: a, n2: b}, user: u}\n",
+            "n1",
+            "nodes: [{hosts: n2, hardware: a}]\nmachines: {by: ipmi, addresses: {n2: b}, user: u}\n",
+        ),
+        (
+            "nodes: [{hosts: n1, hardware: a}, {hosts: n2, hardware: a}]\nmachines:\n  addresses: {n1: a}\n  user: u\n",
+            "n1",
+            "nodes: [{hosts: n2, hardware: a}]\nmachines:\n  user: u\n",
+        ),
     ],
 )  # fmt: skip
 def test_layouts(before: str, hosts: str, after: str) -> None:
@@ -180,6 +191,9 @@ def test_nodes_that_cannot_leave(hosts: str, message: str) -> None:
         ),
         "slurm_files: {job_submit.lua: \"if node == 'n1' then\"}\n": "slurm_files.job_submit.lua: n1 is named here",
         "addresses: {'n[1-2]': '10.0.0.[1-2]'}\n": "addresses.n[1-2]: give the nodes among these their address",
+        "machines: {by: ipmi, addresses: {'n[1-2]': 'b[1-2]'}}\n": (
+            "machines.addresses.n[1-2]: give those that stay an entry of their own"
+        ),
         "storage: [{path: /home, type: nfs, server: n1}]\n": "storage[0].server: n1 cannot leave the cluster",
         "registry: n1\n": "registry: n1 cannot leave the cluster: give another host the registry first",
     }.items(),
