@@ -23,6 +23,9 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "systemd_quoted": systemd.quoted,
 }
 
+LONGEST_IPMI_PASSWORD = 20
+"""Bytes of a password in IPMI 2.0 (Set User Password)."""
+
 
 def written(value: Any, form: str) -> str:
     """A value as a file of a format has it; form: a key of FORMATS.
@@ -51,7 +54,7 @@ def password_errors(passwords: Mapping[str, str], forms: Mapping[str, str]) -> l
 
     Args:
         passwords: the content of each file, by its path.
-        forms: `slurm` or `line`, by the same paths.
+        forms: `slurm`, `ipmi` or `line`, by the same paths.
     """
     errors = {file: _password_error(password, forms[file]) for file, password in passwords.items()}
     return [f"{file}: {error}" for file, error in errors.items() if error]
@@ -65,5 +68,8 @@ def _password_error(text: str, form: str) -> str:
         one_line(text)
     except ValueError as error:
         return str(error)
+    size = len(text.encode(errors="surrogateescape"))
+    if form == "ipmi" and size > LONGEST_IPMI_PASSWORD:
+        return f"found a password of {size} bytes, allowed: up to {LONGEST_IPMI_PASSWORD}, as IPMI has them"
     reason = unreadable(text) if form == "slurm" else ""
     return f"the password {reason}, which Slurm's parser would not read, allowed: another password" if reason else ""

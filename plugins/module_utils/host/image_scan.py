@@ -61,6 +61,7 @@ PATHS: tuple[tuple[str, str], ...] = (
     ("etc/gpucluster-slurm/backup/control.tar", "secrets of the cluster"),
     ("etc/gpucluster-slurm/backup/environment", "credentials of the backup"),
     ("etc/gpucluster-slurm/backup/password", "key of the backup"),
+    ("etc/gpucluster-slurm/machines/password", "password of the machines"),
     ("etc/gpucluster-slurm/mail/password", "password of the mail relay"),
     ("etc/gpucluster-slurm/prometheus/alertmanager.yml", "credentials of receivers of alerts"),
     ("etc/gpucluster-slurm/report/administrators", "passwords of users"),

@@ -16,6 +16,7 @@ from ..known.run_host import RunHost
 from ..known.whole_cluster import backup_hosts, is_controller, source
 from ..servers import exporters, node_measuring, rest
 from ..servers.all_servers import SERVERS
+from ..values import machines
 from .slurm_client import wants_sackd
 
 
@@ -83,6 +84,7 @@ def wanted_packages(host: RunHost) -> list[str]:
         *access.packages(host),
         *backup,
         *mail,
+        *machines.packages(host),
         *firewall.packages(host),
         *exporters.packages(host),
         *rest.packages(host),

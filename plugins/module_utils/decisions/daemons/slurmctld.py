@@ -24,7 +24,7 @@ from ..known.run_host import RunHost
 from ..known.shipped_files import HostFile
 from ..known.whole_cluster import is_controller, serves, serving_controller, with_leaving
 from ..servers import rest
-from ..values import mail, slurm_accounting, slurm_conf_values, slurm_files, slurmctld_metrics
+from ..values import machines, mail, slurm_accounting, slurm_conf_values, slurm_files, slurmctld_metrics
 from . import host_packages, slurmdbd
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def service_files(host: RunHost) -> list[HostFile]:
     return [
         *unit_files(host),
         *mail.files(host),
+        *machines.files(host),
         *slurmctld_metrics.key_files(host),
         *rest.key_files(host),
         *(state_directory.unit_files(host) if state_directory.is_shared(host) else []),
@@ -167,6 +168,7 @@ def absent_files(host: RunHost) -> list[str]:
         *absent_configuration(host),
         *state_directory.absent(host),
         *mail.absent(host),
+        *machines.absent(host),
         *slurmctld_metrics.absent_key(host),
     ]
 
@@ -282,9 +284,11 @@ def digest_of_files(host: RunHost, files: Mapping[str, str]) -> str:
 def service_digest(host: RunHost) -> str:
     """The checksum of the options of slurm_service.
 
-    The password of the relay is short: without a salt, the checksum on the host would help to guess it.
+    The passwords of the relay and of the machines are short: without a salt, the checksum on the host would help to
+    guess them.
     """
-    key = secret_sources.secret(host, secret_sources.MUNGE) if mail.has_password(host) else None
+    salted = mail.has_password(host) or machines.has_password(host)
+    key = secret_sources.secret(host, secret_sources.MUNGE) if salted else None
     return digest([service_files(host), absent_files(host), base64.b64encode(key or b"").decode()])
 
 
@@ -307,11 +311,12 @@ def was_controller(host: RunHost) -> bool:
 
 
 def stopped_files(host: RunHost) -> list[str]:
-    """What such a host loses with its slurmctld: the unit's settings and the files that were in force."""
+    """What such a host loses with its slurmctld: its settings, the files in force, and those of machines."""
     return [
         "/etc/systemd/system/slurmctld.service.d/gpucluster-*",
         state_directory.TAKE_CONTROL,
         *(f"{CONF_DIR}/{name}" for name in slurm_files.files(host)),
+        *machines.EVERY_FILE,
     ]
 
 

@@ -62,6 +62,7 @@ OF_PROGRAMS: list[Directory] = [
     _of_root("/etc/gpucluster-slurm"),
     _of_root("/etc/gpucluster-slurm/backup"),
     _of_root("/etc/gpucluster-slurm/health.d"),
+    _of_root("/etc/gpucluster-slurm/machines"),
     _of_root("/etc/gpucluster-slurm/mail"),
     _of_root("/etc/gpucluster-slurm/prometheus"),
     _of_root("/etc/gpucluster-slurm/prometheus/rules"),

@@ -24,6 +24,8 @@ DISTRIBUTION_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "completion": ("bash-completion",),
     "backup": ("restic",),
     "mail": ("msmtp", "ca-certificates"),
+    "ipmi": ("ipmitool",),
+    "redfish": ("python3-sushy", "ca-certificates"),
     "firewall": ("nftables",),
     "node_exporter": ("prometheus-node-exporter",),
     "prometheus": ("prometheus", "prometheus-alertmanager"),

@@ -28,7 +28,7 @@ def public_content(host: RunHost, name: str, path: str, kind: str) -> str:
         host: a host of the run.
         name: the variable that names the file, for messages.
         path: its path.
-        kind: `certificate`, `repository key` or `script`.
+        kind: `certificate`, `repository key`, `script` or `program`.
 
     Raises:
         ValueError: there is no such file, or its content is not of this kind, or has a secret.

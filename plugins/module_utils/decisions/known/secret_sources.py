@@ -19,6 +19,7 @@ COMMANDS = "jwt_hs256.key"
 BACKUP = "backup_password"
 BACKUP_ENVIRONMENT = "backup.env"
 MAIL = "mail_password"
+MACHINES = "machines_password"
 
 NEW_PASSWORD = "cat /proc/sys/kernel/random/uuid"
 NEW_TOKEN_KEY = "head -c 64 /dev/urandom | base64 --wrap=0"
@@ -44,6 +45,7 @@ SECRETS: Mapping[str, Secret] = {
     BACKUP: Secret(NEW_PASSWORD, variable="backup_password_file"),
     BACKUP_ENVIRONMENT: Secret("", variable="backup_environment_file"),
     MAIL: Secret(""),
+    MACHINES: Secret(""),
 }
 """The secrets by name, which is that of the file in slurm_secrets_dir, and what `{secret}` of the command becomes."""
 

@@ -7,18 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ...cluster.machines_key import IPMI
 from ...formats.written import password_errors
 from ..known import image, secret_sources
 from ..known.run_host import RunHost
 from ..values import slurmctld_metrics
 
-FORMS = {secret_sources.DATABASE: "slurm", secret_sources.MAIL: "line", secret_sources.BACKUP: "line"}
+FORMS = {
+    secret_sources.DATABASE: "slurm",
+    secret_sources.MAIL: "line",
+    secret_sources.MACHINES: "line",
+    secret_sources.BACKUP: "line",
+}
 """How the file of a host has a password."""
 
 
 OF_OTHERS = {
     secret_sources.DATABASE: ("slurm_database_server", "of the database server"),
     secret_sources.MAIL: ("slurm_mail", "of the relay"),
+    secret_sources.MACHINES: ("slurm_machines", "of the machines"),
 }
 """The secrets of servers that others run, which no run makes: the variable with their user, and whose they are."""
 
@@ -41,6 +48,7 @@ def needed(host: RunHost) -> dict[str, str]:
         secret_sources.BACKUP: keeper if target else "",
         secret_sources.BACKUP_ENVIRONMENT: keeper if secret_sources.has_environment(target) else "",
         secret_sources.MAIL: controller if "user" in host["slurm_mail"] else "",
+        secret_sources.MACHINES: controller if "user" in host["slurm_machines"] else "",
     }
     # A host that the inventory lacks has an error of its own.
     return {name: user for name, user in users.items() if user in host["groups"]["all"]}
@@ -63,11 +71,9 @@ def file_errors(host: RunHost) -> Iterator[str]:
                 f"{variable} has user {host[variable]['user']}, and {_path(host, name, users[name])} is missing: put "
                 f"the password {of} there (mode 0600; ansible-vault may encrypt it)"
             )
-    names = {
-        _path(host, name, users[name]): name for name in (secret_sources.DATABASE, secret_sources.MAIL) if name in users
-    }
+    names = {_path(host, name, users[name]): name for name in OF_OTHERS if name in users}
     contents = {path: content for path in names if (content := host.content(path)) is not None}
-    yield from _password_errors(contents, names)
+    yield from _password_errors(host, contents, names)
 
 
 def command_errors(host: RunHost) -> Iterator[str]:
@@ -86,7 +92,7 @@ def command_errors(host: RunHost) -> Iterator[str]:
     given = {name: answer for name, answer in answers.items() if isinstance(answer, bytes)}
     names = {name: name for name in FORMS if name in given}
     lines = [f"  {name}: {text}" for name, text in missing.items()]
-    lines += [f"  {text}" for text in _password_errors({name: given[name] for name in names}, names)]
+    lines += [f"  {text}" for text in _password_errors(host, {name: given[name] for name in names}, names)]
     if lines:
         yield "\n".join(["slurm_secrets_command has not given these secrets:", *lines, *_ways(missing)])
 
@@ -111,10 +117,11 @@ def _answer(host: RunHost, name: str) -> bytes | str:
         return str(error)
 
 
-def _password_errors(contents: dict[str, bytes], names: dict[str, str]) -> list[str]:
+def _password_errors(host: RunHost, contents: dict[str, bytes], names: dict[str, str]) -> list[str]:
     """Passwords that the files of hosts cannot express. The texts name a character of a password at most."""
+    forms = {**FORMS, **({secret_sources.MACHINES: IPMI} if host["slurm_machines"].get("by") == IPMI else {})}
     passwords = {what: content.decode(errors="surrogateescape").rstrip() for what, content in contents.items()}
-    return password_errors(passwords, {what: FORMS[name] for what, name in names.items()})
+    return password_errors(passwords, {what: forms[name] for what, name in names.items()})
 
 
 def warnings(host: RunHost) -> Iterator[str]:

@@ -31,11 +31,13 @@ GIVEN = {
     "x/backup_password": b"other\n",
     "x/backup.env": b"AWS_ACCESS_KEY_ID=a\n",
     "x/mail_password": b"third\n",
+    "x/machines_password": b"fourth\n",
 }
 EVERYTHING: dict[str, Any] = {
     "slurm_rest": REST,
     "slurm_backup": BACKUP,
     "slurm_mail": {"relay": "mail", "user": "u"},
+    "slurm_machines": {"by": "ipmi", "address": "{host}-bmc", "user": "u"},
     "slurm_monitoring": {"host": "login"},
     "slurm_profile": "strict",
 }

@@ -19,6 +19,7 @@ from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.servers
 )
 from ansible_collections.gpucluster.slurm.plugins.module_utils.decisions.values import jwt_keys, mail
 from ansible_collections.gpucluster.slurm.plugins.module_utils.host import image_scan
+from ansible_collections.gpucluster.slurm.plugins.module_utils.machines import machine_settings
 from certificates import pair
 
 CERTIFICATE, KEY = pair()
@@ -30,6 +31,7 @@ WORD = b"wJ8ZkXqv3bM1"
 OWN = [
     *(munge.KEY, f"{munge.KEY}.next", f"{munge.KEY}.previous"),
     *(f"{backup.DIRECTORY}/password", f"{backup.DIRECTORY}/control.tar", backup.ENVIRONMENT, mail.PASSWORD),
+    machine_settings.PASSWORD,
     *(prometheus.RECEIVERS, prometheus.TOKEN),
     *(f"{directory}/tls.key" for directory in (report_server.ACCESS, rest.DIRECTORY, registry.CONF_DIR)),
     *(f"{report_server.ACCESS}/users", f"{report_server.ACCESS}/administrators", f"{registry.CONF_DIR}/upstream.env"),
