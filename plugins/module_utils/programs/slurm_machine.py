@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 
 from ..client.commands import CommandsUntil
-from ..client.scontrol import show
+from ..client.scontrol import node_record
 from ..host.json_files import read_settings
 from ..host.timeout_call import call_with_timeout
 from ..language.errors import CollectionError
@@ -55,7 +55,7 @@ def become(user: str) -> None:
 
 def check_quiet(node: str) -> None:
     """Ask slurmctld whether a node may stop. Raises CollectionError with the reason if not."""
-    record = next((each for each in show("node", node) if each.get("NodeName") == node), None)
+    record = node_record(node)
     if not record:
         raise MachineError("found no such node, allowed: a node of Slurm")
     if why := refusal(node_view(record, None, jobs_on_nodes([node])[node].all)):
