@@ -66,7 +66,7 @@ class MachineController:
     def slurm(self, state: str, *jobs: int) -> None:
         """What slurmctld says of the node."""
         self.stand_in("scontrol", f"echo 'NodeName=n1 State={state} Reason=broken [root@2026-01-01T00:00:00]'")
-        listed = "".join(f"{job}\x1fRUNNING\x1fn1\x1f1\x1f1\x1e\n" for job in jobs)
+        listed = "".join(f"{job}\x1fRUNNING\x1fn1\x1f1\x1f1\x1fanna\x1e\n" for job in jobs)
         (self.directory / "jobs").write_text(listed)
         self.stand_in("squeue", f"cat {self.directory}/jobs")
 
