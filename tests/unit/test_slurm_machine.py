@@ -131,7 +131,7 @@ def test_no_job_is_lost(controller: MachineController, order: str, capsys: pytes
         assert capsys.readouterr() == ("", f"slurm-machine: n1: {why}\n")
     controller.stand_in("scontrol", "echo 'Node n1 not found' >&2; exit 1")
     assert controller.program.main([order, "n1"]) == 1
-    assert capsys.readouterr().err.endswith("Node n1 not found\n")
+    assert capsys.readouterr().err.endswith("found no such node, allowed: a node of Slurm\n")
     controller.slurm("DOWN")
     controller.stand_in("squeue", "echo 'slurm_load_jobs error: Unable to contact' >&2; exit 1")
     assert controller.program.main([order, "n1"]) == 1
