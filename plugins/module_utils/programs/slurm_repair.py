@@ -282,7 +282,7 @@ def tried_now(what: str) -> Iterator[None]:
     """Print what fails, and go on: a later round tries again."""
     try:
         yield
-    except CollectionError as error:
+    except (CollectionError, OSError) as error:
         print(f"{what}: {error}", file=sys.stderr)
 
 
