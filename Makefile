@@ -35,7 +35,7 @@ all-lanes := molecule-driver@360 'molecule-default@90 molecule-wide-22.05 molecu
   molecule-firewall molecule-strict molecule-adopt molecule-doctor molecule-update molecule-controllers@90 \
   molecule-metrics@90 'molecule-rest molecule-rest-26.05' \
   'molecule-rotation molecule-rotation-26.05' 'molecule-cases@150 molecule-cases-26.05@150' molecule-gpu-use molecule-guide molecule-notebook molecule-first \
-  molecule-image molecule-slurm-22.05 molecule-single device rdma site \
+  molecule-image molecule-slurm-22.05 molecule-single device rdma bmc site \
   'sanity sanity-rest sanity-hosts' core-2.20 galaxy \
   $(filter-out molecule-default sanity,$(test-lanes))
 
@@ -76,12 +76,15 @@ setup: ## install the machine's packages, and .venv from the lock file (PYTHON=.
 $(ready): requirements.lock tests/tools/setup
 	@$(MAKE) --no-print-directory setup
 
-lock: $(ready) ## write requirements.lock and that of docs/site again, with the newest versions
+lock: $(ready) ## write requirements.lock and those of docs/site and tests/bmc again, with the newest versions
 	uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-emit-find-links \
 	  --custom-compile-command 'make lock' requirements.in --output-file requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-emit-find-links \
 	  --custom-compile-command 'make lock' --constraints requirements.lock docs/site/requirements.in \
 	  --output-file docs/site/requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-emit-find-links \
+	  --custom-compile-command 'make lock' --constraints requirements.lock tests/bmc/requirements.in \
+	  --output-file tests/bmc/requirements.lock
 
 ## Stages of the tests
 
@@ -186,6 +189,16 @@ $(device-root): tests/device/build | $(ready)
 rdma: $(ready) ## see a port of soft-RoCE in a virtual machine, as the health check sees it
 	pytest -q tests/rdma
 
+# BMCs are programs of Debian, and one of its own environment.
+bmc-environment := .cache/bmc/environment
+bmc: $(bmc-environment)/.ready | $(ready) ## start and stop machines by IPMI and Redfish: programs as BMCs, packages of two releases of Debian
+	pytest -q tests/bmc
+
+$(bmc-environment)/.ready: tests/bmc/requirements.lock | $(ready)
+	uv venv --quiet --clear --python .venv/bin/python $(bmc-environment)
+	VIRTUAL_ENV=$(bmc-environment) uv pip sync --quiet --system-certs tests/bmc/requirements.lock
+	@touch $@
+
 ## Other things
 
 release: $(ready) ## make a release of VERSION=1.2.3 REPOSITORY=https://...: commit, tag and files; nothing is pushed
@@ -253,4 +266,4 @@ page-pictures: $(ready) ## draw docs/report-*.png again: the page of clusters th
 demo-clean: $(ready) ## remove the containers of `make demo`
 	molecule destroy -s default
 
-.PHONY: help check test test-all test-changed stalest setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device rdma site release upgrade-notes docs benchmark demo picture dashboard-pictures page-pictures demo-clean
+.PHONY: help check test test-all test-changed stalest setup lock lint yamllint ruff mypy shellcheck ansible-lint sanity sanity-rest sanity-hosts core-2.20 galaxy unit doc-lint device rdma bmc site release upgrade-notes docs benchmark demo picture dashboard-pictures page-pictures demo-clean

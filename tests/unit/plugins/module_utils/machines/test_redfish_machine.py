@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,7 +51,7 @@ class Bmc:
 
 
 @pytest.fixture(name="bmc")
-def a_bmc(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bmc]:
+def a_bmc(monkeypatch: pytest.MonkeyPatch) -> Bmc:
     bmc = Bmc()
     library = SimpleNamespace(
         Sushy=bmc.open,
