@@ -25,7 +25,8 @@ class Entity(NamedTuple):
         """`qos high`, `user alice in physics, partition gpu`."""
         place = f" in {self.account}" if self.account else ""
         place += f", partition {self.partition}" if self.partition else ""
-        return f"{'user' if self.kind == 'association' else self.kind} {self.name}{place}"
+        # A policy does not name its cluster.
+        return f"{'user' if self.kind == 'association' else self.kind} {self.name}{place}".rstrip()
 
 
 Settings = Mapping[str, str]

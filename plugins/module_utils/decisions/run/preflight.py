@@ -40,7 +40,12 @@ from ..known.whole_cluster import (
 )
 from ..servers import alertmanager, all_servers
 from ..values import slurm_accounting
-from ..values.slurm_conf_values import refused_defaults, untracked_limit_errors
+from ..values.slurm_conf_values import (
+    passed_limit_errors,
+    passed_limit_warnings,
+    refused_defaults,
+    untracked_limit_errors,
+)
 from . import secret_checks
 
 ROLES: Mapping[str, str] = {
@@ -191,7 +196,7 @@ def objections(host: RunHost) -> list[str]:
     # What slurm.conf tracks is known once its lines are right. A command for secrets may ask a person for a PIN.
     return (
         [*_objections(host), *line_errors(host)]
-        or untracked_limit_errors(host, policy_values(host))
+        or [*untracked_limit_errors(host, policy_values(host)), *passed_limit_errors(host, policy_values(host))]
         or firewall_errors(host)
         or list(secret_checks.command_errors(host))
     )
@@ -343,7 +348,7 @@ def warnings(host: RunHost) -> Iterator[str]:
     policy = policy_values(host)
     # What slurm.conf enforces is known once its lines are right.
     if any(policy.values()) and not line_errors(host):
-        for line in refused_defaults(host, policy):
+        for line in (*refused_defaults(host, policy), *passed_limit_warnings(host, policy)):
             yield f"accounting: {line}"
     yield from script_warnings(host["slurm_prologs"], host["slurm_epilogs"])
     controller = first_of(host, host["slurm_controllers"])

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...accounting.policy import untracked_limits
 from ...accounting.refusals import without_default_qos
+from ...accounting.typed_limits import PassedLimit, describe_passed, find_passed
 from ...cluster.keys import NEWEST_GENERATION
 from ...cluster.render import host_addresses, node_lines, partition_lines, slurm_conf
 from ..known.platform import slurm_release
@@ -85,6 +86,50 @@ def untracked_limit_errors(host: RunHost, policy: Mapping[str, Any]) -> list[str
     if defaults.target(host, "").generation < NEWEST_GENERATION:
         way_out += f", or set `defaults: {NEWEST_GENERATION}`, which tracks each type of GPU"
     return [f"{limit}: {way_out}" for limit in untracked_limits(policy, tracked_resources(host))]
+
+
+_DECIDE_NO_TYPE = (
+    "all_partitions",
+    "cray_aries",
+    "defaults",
+    "logging",
+    "partition",
+    "pbs",
+    "require_timelimit",
+    "throttle",
+)
+"""Slurm's own plugins for JobSubmitPlugins that make no job name a type."""
+
+
+def passed_limits(host: RunHost, policy: Mapping[str, Any]) -> list[PassedLimit]:
+    """The limits of a policy on types of GPUs that jobs pass which name no type.
+
+    A site's own script or plugin can make them name one, as Slurm's documents advise. What it does is not known here.
+    """
+    plugins = {word.rpartition("/")[2] for word in words_of(host, "JobSubmitPlugins")}
+    if not host["slurm_database"] or plugins - {*_DECIDE_NO_TYPE}:
+        return []
+    return [*find_passed(policy, tracked_resources(host))]
+
+
+_NAME_A_TYPE = "set JobSubmitPlugins in slurm_conf with a script that makes jobs name a type"
+
+
+def passed_limit_errors(host: RunHost, policy: Mapping[str, Any]) -> list[str]:
+    """Those that a limit on GPUs of all types would complete, each with what a person can do."""
+    way_out = f"add gres/gpu (GPUs of all types together), name gres/gpu alone, or {_NAME_A_TYPE}"
+    return [
+        f"{line}: {way_out}"
+        for line in describe_passed(each for each in passed_limits(host, policy) if not each.closes)
+    ]
+
+
+def passed_limit_warnings(host: RunHost, policy: Mapping[str, Any]) -> list[str]:
+    """Those that forbid a type. Refusing them would leave such a policy no number to write."""
+    way_out = f"keep these GPUs in a partition with AllowAccounts or DenyAccounts, or {_NAME_A_TYPE}"
+    return [
+        f"{line}: {way_out}" for line in describe_passed(each for each in passed_limits(host, policy) if each.closes)
+    ]
 
 
 def text_with_qos(host: RunHost) -> str:

@@ -144,7 +144,7 @@ def test_the_certificate_of_a_database_server_has_to_be_there() -> None:
 
 
 def test_a_limit_on_what_slurmctld_does_not_track_is_an_objection() -> None:
-    accounts = [{"name": "physics", "GrpTRES": {"gres/gpu:t4": 1, "cpu": 4}}]
+    accounts = [{"name": "physics", "GrpTRES": {"gres/gpu:t4": 1, "gres/gpu": 1, "cpu": 4}}]
     machines = {
         "m": {**CLUSTER["slurm_hardware_types"]["m"], "gres": [{"name": "gpu", "type": "t4", "file": "/dev/g0"}]}
     }
@@ -162,6 +162,28 @@ def test_a_limit_on_what_slurmctld_does_not_track_is_an_objection() -> None:
     own = {"AccountingStorageTRES": ["gres/gpu", "gres/gpu:t4"]}
     assert preflight.objections(head(**given, slurm_conf=own)) == []
     assert preflight.objections(head(**given | {"slurm_database": ""})) == []
+
+
+def test_a_limit_on_a_type_that_jobs_pass_is_an_objection() -> None:
+    given: dict[str, Any] = {
+        "slurm_database": "head",
+        "slurm_accounting_accounts": [{"name": "vision", "GrpTRES": {"gres/gpu:h100": 8}}],
+    }
+    tracked = {"AccountingStorageTRES": ["gres/gpu", "gres/gpu:h100"]}
+    (objection,) = preflight.objections(head(**given, slurm_conf=tracked))
+    assert objection == (
+        "account vision: GrpTRES: found gres/gpu:h100 without gres/gpu, so jobs that name no type (--gres=gpu:1) pass "
+        "it: add gres/gpu (GPUs of all types together), name gres/gpu alone, or set JobSubmitPlugins in slurm_conf "
+        "with a script that makes jobs name a type"
+    )
+    assert preflight.objections(head(**given, slurm_conf={**tracked, "JobSubmitPlugins": "lua"})) == []
+    assert preflight.objections(head(**given, slurm_conf={**tracked, "JobSubmitPlugins": "require_timelimit"})) != []
+    assert preflight.objections(head(**given | {"slurm_database": ""}, slurm_conf=tracked)) == []
+    none = {**given, "slurm_accounting_accounts": [{"name": "vision", "GrpTRES": {"gres/gpu:h100": 0}}]}
+    assert preflight.objections(head(**none, slurm_conf=tracked)) == []
+    (warning,) = preflight.warnings(head(**none, slurm_conf=tracked))
+    assert warning.startswith("accounting: account vision: GrpTRES: found gres/gpu:h100 without gres/gpu, so jobs")
+    assert "AllowAccounts" in warning
 
 
 def test_all_objections_are_named_at_once() -> None:
