@@ -556,7 +556,7 @@ def test_json_is_what_the_documents_say(run: Callable[..., subprocess.CompletedP
         (("--why", "99"), "Slurm shows no job 99 that waits or runs"),
         (("--why", "\x1b[31m"), "Slurm shows no job \\x1b[31m that waits or runs"),
         (("--why",), "--why needs the number of a job"),
-        (("--free", "--why", "9"), "one of --user, --free and --why at a time"),
+        (("--free", "--why", "9"), "one of --user, --free, --why and --quota at a time"),
         (("--all",), "there is no option --all: see gpus --help"),
     ],
 )

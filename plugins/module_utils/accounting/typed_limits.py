@@ -47,8 +47,8 @@ class PassedLimit(NamedTuple):
 def find_passed(policy: Mapping[str, Any], tracked: Iterable[str]) -> Iterator[PassedLimit]:
     """The limits of a policy that jobs without a type pass.
 
-    tracked: the value of AccountingStorageTRES. Where it has a type and not the GRES itself, Slurm counts jobs that name
-    no type under a type.
+    tracked: the value of AccountingStorageTRES. Where it has a type and not the GRES itself, Slurm counts jobs that
+    name no type under a type.
     """
     known = {*tracked}
     for entity, settings in entities_of(policy).items():

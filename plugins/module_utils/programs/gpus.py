@@ -7,6 +7,8 @@ usage: gpus                GPUs by type and partition, the jobs that use them, a
        gpus --user [NAME]  the same with the jobs of one user alone; without a name, yours
        gpus --free [TYPE]  GPUs that are free now, by node; of types whose name contains TYPE
        gpus --why JOB      why a job waits, when it is expected to start, and what may start sooner
+       gpus --quota [N]    your limits on GPUs, what is used of them, and which of them a job of N GPUs would wait
+                           for; TYPE:N counts a job that names a type
 
 With --json, each of them prints JSON for programs (README.md of role job_tools has its structure).
 
@@ -48,6 +50,17 @@ from .gpus_command.gpu_answers import (
     read_uses,
     run,
 )
+from .gpus_command.gpu_quotas import (
+    QOS,
+    associations_command,
+    limits_command,
+    read_associations,
+    read_partitions,
+    read_qos,
+    read_request,
+    read_user_limits,
+    report_quota,
+)
 from .gpus_command.gpu_reports import (
     find_jobs,
     find_maintenance,
@@ -56,13 +69,22 @@ from .gpus_command.gpu_reports import (
     report_why,
     waits_for_nodes,
 )
-from .gpus_command.gpu_tables import Report, show_free, show_jobs, show_types, show_waiting, show_why, visible
+from .gpus_command.gpu_tables import (
+    Report,
+    show_free,
+    show_jobs,
+    show_quota,
+    show_types,
+    show_waiting,
+    show_why,
+    visible,
+)
 from .gpus_command.job_limits import JobLimit, find_partitions, limit_command, read_limits, read_partition_limits
 from .standard_output import write
 
 
 class GpusOptions(NamedTuple):
-    """The command line. question: user, free or why, with the value, or empty."""
+    """The command line. question: user, free, why or quota, with the value, or empty."""
 
     question: str = ""
     value: str = ""
@@ -77,10 +99,10 @@ def read_options(arguments: Sequence[str], me: str) -> GpusOptions:
         if name == "--json" and not equals:
             options = options._replace(json=True)
             continue
-        if name not in {"--user", "--free", "--why"}:
+        if name not in {"--user", "--free", "--why", "--quota"}:
             raise ValueError(f"there is no option {name}: see gpus --help")
         if options.question:
-            raise ValueError("one of --user, --free and --why at a time")
+            raise ValueError("one of --user, --free, --why and --quota at a time")
         if not equals and rest and not rest[0].startswith("-"):
             value = rest.pop(0)
         if name == "--why" and not value:
@@ -120,6 +142,24 @@ def ask_maintenance(partitions: str, jobs: list[ShownJob], now: int) -> dict[str
     return found
 
 
+def answer_quota(me: str, uid: str, request: str, now: int) -> Report:
+    """The limits of a user. Raises SlurmError, ValueError."""
+    wanted = read_request(request) if request else {}
+    try:
+        associations, qos = ask((associations_command(me), read_associations), (QOS, read_qos))
+    except SlurmError as error:
+        raise SlurmError(f"limits are those of slurmdbd, which does not answer: {error}") from None
+    if not associations:
+        raise ValueError(f"{me} has no account in Slurm, so no limits")
+    partitions, jobs = ask((PARTITIONS, read_partitions), (JOBS, partial(read_jobs, owner=me)))
+    names = {name for each in associations for name in (*each.qos, each.usual_qos)} | {*partitions[0].values()}
+    text = run(limits_command(me, names & {*qos}), SECONDS)
+    limits = read_user_limits((me, uid), associations, qos, partitions, text)
+    if not limits.associations:
+        raise ValueError(f"slurmctld shows no account of {me}, so no limits")
+    return report_quota(limits, wanted, jobs, now)
+
+
 def find_report(options: GpusOptions, me: str) -> tuple[Report, list[str]]:
     """The answer for programs and for people. Raises SlurmError, ValueError."""
     width = max(shutil.get_terminal_size().columns, 40)
@@ -134,6 +174,9 @@ def find_report(options: GpusOptions, me: str) -> tuple[Report, list[str]]:
         )
         report = answer_why(join_cluster(nodes, jobs, uses, now), options.value, partitions)
         return report, show_why(report, width)
+    if options.question == "quota":
+        report = answer_quota(me, str(os.getuid()), options.value, now)
+        return report, show_quota(report, width)
     alone = options.question == "user"
     user = options.value if alone else me
     nodes, jobs, uses = ask((NODES, read_nodes), (JOBS, partial(read_jobs, owner=user)), (DETAILS, read_uses))

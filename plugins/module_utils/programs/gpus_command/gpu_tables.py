@@ -196,3 +196,45 @@ def show_why(report: Report, width: int) -> list[str]:
         lines += [f"  Sooner:  {show_sooner(sooner)}" for sooner in job["sooner"]]
     indent = " " * 11
     return [part for line in lines for part in textwrap.wrap(visible(line), width, subsequent_indent=indent)]
+
+
+def show_quota(report: Report, width: int) -> list[str]:
+    """The table of limits, and a sentence about the next job in each account."""
+    lines = [f"No limits on GPUs hold for {report['user']}."]
+    if report["quotas"]:
+        rows = [
+            [
+                quota["of"],
+                f"{quota['name']} {quota['resource']}",
+                *("-" if quota[key] is None else str(quota[key]) for key in ("limit", "used", "left")),
+            ]
+            for quota in report["quotas"]
+        ]
+        header = ("OF", "LIMIT", "MAX", "USED", "LEFT")
+        lines = table(header, rows, width, header[2:])
+    if report["hidden"]:
+        lines += ["", f"Slurm does not show you the limits of account {', '.join(report['hidden'])}."]
+    for job in report["next"]:
+        gpus = f"{job['gpus']} GPU{'s' * (job['gpus'] != 1)}"
+        lines += ["", f"A job of {gpus} in account {job['account']}, QOS {job['qos']}, partition {job['partition']}:"]
+        lines.append(f"  {show_next(job)}")
+    return [part for line in lines for part in (textwrap.wrap(visible(line), width, subsequent_indent="  ") or [""])]
+
+
+def show_next(job: Report) -> str:
+    """What the next job would wait for."""
+    limit = job["limit"]
+    if limit is None:
+        return "could start now, as far as limits on GPUs go"
+    name = f"{limit['name']} {limit['resource']}"
+    if job["never"]:
+        return f"never starts: {limit['of']} has {name}={limit['limit']}"
+    if "Mins" in limit["name"]:
+        return f"waits for {limit['of']}: {limit['used']} of {limit['limit']} GPU minutes are used ({name})"
+    by = [f"{job['used_by']} job{'s' * (job['used_by'] != 1)}"] if job["used_by"] else []
+    by += ["jobs of others"] if job["unseen"] else []
+    used = f"in use by {' and '.join(by)}" if by else "in use"
+    text = f"waits for {limit['of']}: {limit['used']} of {limit['limit']} GPUs are {used} ({name})"
+    if job["wait"] is None:
+        return text
+    return f"{text}; by the jobs' time limits, enough are free in {name_duration(job['wait'])}"

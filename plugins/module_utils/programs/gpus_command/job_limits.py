@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from ...language.job_reasons import LIMIT, RESOURCES
@@ -57,7 +57,7 @@ def read_limits(text: str, job: ShownJob) -> list[JobLimit]:
         return []
     _where, kind, resource, minutes, each = found.groups()
     begins = RESOURCES[resource][1]
-    parents = find_parents(text, job.account)
+    parents = find_parents(read_parents(text), job.account)
     limits: list[JobLimit] = []
     for line in text.split("\n"):
         if line.startswith("QOS="):
@@ -72,26 +72,38 @@ def read_limits(text: str, job: ShownJob) -> list[JobLimit]:
     return limits
 
 
+PART = r" (\w\S*?)(?:\(\d+\))?=\{([^}]*)\}"
+"""The part of a QOS with the limits of one user or account."""
+
+
 def choose_part(qos: str, job: ShownJob, each: str) -> str:
     """The part of a QOS with the limits of each user, of each account, or the others."""
-    part = r" (\w\S*?)(?:\(\d+\))?=\{([^}]*)\}"
-    # Slurm 22.05 has the numbers of users here.
     wanted = {"PerUser": ({job.user, job.uid}, "PU="), "PerAccount": ({job.account}, "PA=")}
-    if each not in wanted:
-        return re.sub(part, "", qos)
-    names, mark = wanted[each]
-    return " ".join(f"{text} " for name, text in re.findall(part, qos) if name in names and mark in text)
+    return read_part(qos, *wanted[each]) if each in wanted else re.sub(PART, "", qos)
 
 
-def find_parents(text: str, account: str) -> set[str]:
+def read_part(qos: str, names: Collection[str], mark: str) -> str:
+    """The limits of one user or account in a QOS. Slurm 22.05 has the numbers of users in place of their names.
+
+    mark: what limits of users have in their names, or those of accounts.
+    """
+    return "".join(f" {text} " for name, text in re.findall(PART, qos) if name in names and mark in text)
+
+
+def read_parents(text: str) -> dict[str, str]:
+    """The account above each account that Slurm shows; empty for the highest one."""
+    return {
+        read_field(line, "Account"): read_field(line, "ParentAccount").partition("(")[0]
+        for line in text.split("\n")
+        if line.startswith("ClusterName=") and not read_field(line, "UserName")
+    }
+
+
+def find_parents(parents: Mapping[str, str], account: str) -> list[str]:
     """An account and those above it."""
-    parents = {}
-    for line in text.split("\n"):
-        if line.startswith("ClusterName=") and not read_field(line, "UserName"):
-            parents[read_field(line, "Account")] = read_field(line, "ParentAccount").partition("(")[0]
-    found = {account}
+    found = [account]
     while (account := parents.get(account, "")) and account not in found:
-        found.add(account)
+        found.append(account)
     return found
 
 
