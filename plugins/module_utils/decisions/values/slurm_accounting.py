@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...cluster.whole_nodes import describe_limits, gpus_of_nodes
 from ...jobs.validation import validation_jobs
 from ..known import registered
 from ..known.run_host import RunHost
@@ -106,10 +107,17 @@ def plan(host: RunHost) -> list[PlannedChange]:
     return [change for run in _runs(host) for change in run.get("plan") or []]
 
 
+def _in_nodes(host: RunHost) -> list[str]:
+    """The changed limits on GPUs in whole nodes. A run that changes no limit says nothing of them."""
+    changes = plan(host)
+    return describe_limits(changes, gpus_of_nodes(host["slurm_nodes"], host["slurm_hardware_types"])) if changes else []
+
+
 def report(host: RunHost) -> list[str]:
-    """Lines about the changes and about what stays; empty without any."""
+    """Lines about the changes, with limits in whole nodes, and about what stays; empty without any."""
     done = registered.SLURM_ACCOUNTING_RUN.seen(host)
     lines = [line for run in _runs(host) for line in run.get("table") or []]
+    lines += [f"in nodes: {line}" for line in _in_nodes(host)]
     lines += [f"stays: {kept}" for kept in done.get("kept") or []]
     refused = [f"slurmctld would refuse: {line}" for line in done.get("refused") or []]
     return [*(["This changes:", *lines] if lines else []), *refused]

@@ -81,6 +81,19 @@ def test_a_report_has_what_was_added_before_slurm_conf() -> None:
     assert (slurm_accounting.report(host), slurm_accounting.plan(host)) == ([], [])
 
 
+def test_a_report_has_changed_limits_in_whole_nodes() -> None:
+    machines = {"m": {"gres": [{"name": "gpu", "count": 8}]}}
+    change = {"what": "account vision GrpTRES", "before": "", "after": "gres/gpu=8"}
+    line = "account vision GrpTRES  - -> gres/gpu=8"
+    answer = {"table": [line], "plan": [change]}
+    host = head(slurm_hardware_types=machines, __slurm_accounting_run=answer)
+    assert slurm_accounting.report(host) == [
+        "This changes:",
+        line,
+        "in nodes: account vision: GrpTRES gres/gpu=8: 1 node of m (8 GPUs)",
+    ]
+
+
 def test_a_check_counts_a_change_in_the_stage_that_makes_it() -> None:
     """Stage controller adds what slurm.conf needs; the plan of the policy in check mode has this as well."""
     early, late = {"what": "account a", "before": None, "after": ""}, {"what": "qos b", "before": None, "after": ""}
