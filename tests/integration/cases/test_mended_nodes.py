@@ -54,6 +54,8 @@ MOUNT = f"""\
 What=tmpfs
 Where={DATA}
 Type=tmpfs
+[Install]
+WantedBy=local-fs.target
 """
 UNIT = "test\\x2ddata.mount"
 
@@ -64,10 +66,11 @@ PREPARE = f"""
 mkdir -p {DATA} {SCRATCH}
 mount -t tmpfs -o size=8m scratch {SCRATCH}
 systemctl daemon-reload
-systemctl start '{UNIT}'
+systemctl enable --quiet --now '{UNIT}'
 """
 
 END = f"""
+systemctl disable --quiet '{UNIT}'
 umount -l {DATA} {SCRATCH}
 rm -rf /etc/systemd/system/'{UNIT}' /etc/tmpfiles.d/test.conf {DATA} {SCRATCH} {RESETS} {MIG}
 systemctl daemon-reload
