@@ -21,11 +21,13 @@ from booted_node import LASTING, BootedNode
 from faulty_node import DATA, HEALTH, PLACE, SMI, Controllers, Work, kernel_says
 from lab import Lab, container, podman, with_cluster
 from reboots import power
-from test_treated_nodes import BY_ITSELF, FIRST, QUICK, SECOND, SLOW, TAGS, case_files
+from test_treated_nodes import BY_ITSELF, FIRST, QUICK, SECOND, SLOW, case_files
 
 # Ten minutes.
 pytestmark = pytest.mark.rare
 
+TAGS = "--tags=base,controller,compute,repair"
+"""The stage controller brings slurm-machine."""
 MACHINES = "/home/machines"
 RESETS = f"{LASTING}/resets"
 MIG = f"{LASTING}/mig"
