@@ -42,6 +42,8 @@ USER, PASSWORD = "operator", "s3cret#w0rd-123"
 DRAINED, IN_SERVICE = "IDLE+DRAIN", "IDLE"
 PATIENCE = 60.0
 """Seconds until a machine has changed its state. The emulator takes up to 11 s."""
+LIMIT = 2 * machine_settings.SECONDS
+"""Seconds of a command at most, with the start of the program, for which a busy machine takes long."""
 
 SCONTROL = """#!/bin/sh
 echo "NodeName=n1 State=$(cat /state) Reason=broken [root@2026-01-01T00:00:00]"
@@ -247,7 +249,7 @@ def test_a_silent_bmc_with_ipmi(controller: Controller, ipmi: dict[str, Any]) ->
         status, _output, errors = controller.machine("start", "n1")
         assert status == 1
         assert errors.startswith("slurm-machine: n1: ipmitool: ")
-        assert time.monotonic() - begin < machine_settings.SECONDS
+        assert time.monotonic() - begin < LIMIT
 
 
 # -- Redfish ---------------------------------------------------------------------------------------------------------
@@ -364,7 +366,7 @@ def test_a_silent_bmc_with_redfish(controller: Controller, redfish: RedfishBmc) 
         controller.install({**redfish.key, "addresses": {"n1": f"127.0.0.1:{silent.getsockname()[1]}"}})
         begin = time.monotonic()
         assert controller.machine("state", "n1") == (1, "", "slurm-machine: n1: no answer within 60 s")
-        assert time.monotonic() - begin < machine_settings.SECONDS + 10
+        assert time.monotonic() - begin < LIMIT
 
 
 # -- what others see -------------------------------------------------------------------------------------------------
