@@ -19,8 +19,8 @@ from lab import Lab
 NAME = "stream"
 USER, UID = "alice", 4711
 WORK = f"/home/{NAME}"
-SECONDS = 20
-"""How long a job takes."""
+SECONDS = 45
+"""How long a job takes: long enough that repair finds jobs that cannot go on, and requeues them."""
 PAUSE = 4
 """Seconds between two jobs."""
 LOST_SECONDS = 15
