@@ -91,6 +91,7 @@ systemctl start slurm-repair.service
 SLOW = f"rm -r {TIMER}; systemctl daemon-reload; systemctl restart slurm-repair.timer"
 
 GPU1, GPU2 = "NVRM: Xid (PCI:0000:3b:00): ", "NVRM: Xid (PCI:0000:86:00): "
+XID_79 = kernel_says(f"{GPU1}79, pid=2, GPU has fallen off the bus.")
 ROWS = "<remapped_rows><remapped_row_{0}>Yes</remapped_row_{0}></remapped_rows>"
 NARROW = (
     "<pci><pci_gpu_link_info><link_widths><current_link_width>8x</current_link_width>"
@@ -118,7 +119,7 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("xid-79", BY_ITSELF, kernel_says(f"{GPU1}79, pid=2, GPU has fallen off the bus.")),
+    Kind("xid-79", BY_ITSELF, XID_79),
     Kind("xid-62", BY_ITSELF, kernel_says(f"{GPU2}62, pid=2, 0000 0000")),
     Kind("filesystem-read-only", BY_ITSELF, kernel_says("EXT4-fs (sda1): Remounting filesystem read-only")),
     Kind("gpu-rows-pending", BY_ITSELF, driver_says(ROWS.format("pending"))),
@@ -514,3 +515,28 @@ def test_nodes_come_back_by_themselves_or_need_a_person_as_the_list_says(
     rolling.judge()
     assert {where for where, _number, _state in seen.moved} == {FIRST, SECOND}
     assert sum(case.ends == BY_ITSELF for case in ended) >= 8
+
+
+def test_a_job_that_cannot_go_on_starts_again_when_its_node_is_proven(
+    lab: Lab, controllers: Controllers, nodes: dict[str, BootedNode]
+) -> None:
+    """On the node that was treated least: one that was treated twice is for a person."""
+    known = case_files(controllers)
+    treated = {name: sum(len(case.treatments) for case in known.values() if case.node == name) for name in nodes}
+    name = min(nodes, key=lambda node: treated[node])
+    submit = f"timeout 60 sbatch --parsable --requeue --nodelist={name} --output=/dev/null --wrap='sleep 600'"
+    job = lab.command(FIRST, submit)
+    show = f"SLURM_TIME_FORMAT=%s timeout 60 scontrol --oneliner show job {job}"
+    try:
+        lab.wait_for(FIRST, show, "JobState=RUNNING")
+        XID_79(nodes[name])
+        requeued = lab.wait_for(FIRST, show, "Restarts=1", 240)
+        assert f"AdminComment=requeued by slurm-repair: {name} has xid-79" in requeued
+        again = lab.wait_for(FIRST, show, "JobState=RUNNING", 600)
+    finally:
+        lab.command(FIRST, f"timeout 60 scancel {job}")
+    (case,) = (case for number, case in case_files(controllers).items() if number not in known)
+    assert (case.node, case.finding, case.ends) == (name, "xid-79", BY_ITSELF)
+    given = int(again.partition(" StartTime=")[2].split()[0])
+    print(f"measured: job {job} was requeued, and given the node {given - case.last('measured'):.0f} s after its proof")
+    assert given >= int(case.last("measured"))
