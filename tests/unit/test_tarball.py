@@ -67,9 +67,10 @@ def tracked() -> set[str]:
 def packages(kind: str) -> set[str]:
     """The Python packages that plugins of a kind import, without the standard library, ansible-core and its Jinja2.
 
-    What programs import is on their hosts.
+    What programs import is on their hosts, and so is what the room `machines` does, which programs alone use.
     """
-    paths = (path for path in (ROOT / "plugins" / kind).rglob("*.py") if "programs" not in path.parts)
+    of_hosts = {"programs", "machines"}
+    paths = (path for path in (ROOT / "plugins" / kind).rglob("*.py") if not of_hosts.intersection(path.parts))
     trees = [ast.parse(path.read_text()) for path in paths]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
