@@ -1,19 +1,21 @@
 # Copyright: gpucluster.slurm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Mode reboot of the key repair with another release of Slurm: a node that fails has a case, and is treated.
+"""The key repair with another release of Slurm: a node that fails has a case, and is treated in mode reboot.
 
-Scenario containers has mode observe, and scenario cases all kinds of faults. Stand-ins: nodes reboot as in reboots.py,
-and the fault is a check that hangs until the node boots.
+Scenario containers has the details of mode observe. Stand-ins: nodes reboot as in reboots.py, and the fault is a check
+that hangs until the node boots.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from lab import Lab
+from lab import Lab, with_cluster
 from measured_nodes import measure_a_drained_node
 from reboots import power, write_stand_ins
 
@@ -26,6 +28,16 @@ def only_with_the_key(lab: Lab) -> None:
     # Scenario slurm-22.05 runs these files as well, and its cluster file has no key repair.
     if lab.host(lab.controller).run("which slurm-repair").rc:
         pytest.skip("the cluster of this release has no key repair")
+
+
+@pytest.fixture(name="mode_reboot")
+def mode_of_the_cluster(lab: Lab, tmp_path: Path) -> Iterator[None]:
+    """The cluster file has mode reboot for a test."""
+    tags = "--tags=compute,repair"
+    treating = with_cluster(lab, tmp_path, {**lab.cluster, "repair": {"mode": "reboot"}})
+    assert treating.playbook("site", tags).rc == 0
+    yield
+    assert lab.playbook("site", tags).rc == 0
 
 
 def write_check(lab: Lab, node: str, script: str) -> None:
@@ -46,7 +58,7 @@ def test_a_node_that_fails_has_a_case(lab: Lab) -> None:
     try:
         lab.host(node).run(HEALTH)
         ((_number, _node, _day, _time, state, finding, following),) = cases(lab)
-        assert (state, finding, following) == ("person", "check-of-site", "check-of-site: person")
+        assert (state, finding, following) == ("saved", "check-of-site", "check-of-site: person")
         assert f"Node {node.partition('.')[0]}" in lab.command(lab.controller, "slurm-repair show 1")
     finally:
         lab.command(node, f"rm {CHECK}; {HEALTH}")
@@ -54,14 +66,14 @@ def test_a_node_that_fails_has_a_case(lab: Lab) -> None:
     assert cases(lab) == []
 
 
-@pytest.mark.rare  # the next test measures a node as well
 def test_a_drained_node_is_measured_without_a_control_host(lab: Lab) -> None:
     said = measure_a_drained_node(lab, lab.controller, lab.controller)
     assert said.endswith(f"{lab.controller}: passed\n")
-    assert "not measured: stream" not in said  # nodes of this mode have what it needs
+    assert "not measured: stream" in said
     lab.wait_until_idle(lab.controller, lab.controller)
 
 
+@pytest.mark.usefixtures("mode_reboot")
 def test_a_node_that_fails_is_booted_and_measured_before_a_job_starts_there(lab: Lab) -> None:
     node, controller = lab.nodes[-1], lab.controller
     write_stand_ins(lab, node)
