@@ -123,7 +123,7 @@ class Controller:
     def slurm(self, state: str, jobs: Sequence[int] = ()) -> None:
         """What slurmctld says of the node."""
         self.write("/state", state)
-        self.write("/jobs", "".join(f"{job}\x1fRUNNING\x1fn1\x1f1\x1f1\x1e\n" for job in jobs))
+        self.write("/jobs", "".join(f"{job}\x1fRUNNING\x1fn1\x1f1\x1f1\x1fanna\x1e\n" for job in jobs))
 
     def write(self, path: str, text: str | bytes, mode: int = 0o644, owner: str = "root") -> None:
         """Write a file."""
